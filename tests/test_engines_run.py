@@ -460,3 +460,9 @@ def test_an_eos_inside_a_draft_is_counted_as_llama_cpp_does():
     assert recorded.as_counted(steps, CONVENTIONS, 2, 40)[1] == (4, 2, 2)
     assert recorded.as_counted(steps, CONVENTIONS, 5, 6)[1] == (4, 2, 2)  # the budget ends there
     assert recorded.as_counted(steps, CONVENTIONS, None, 40) == [(2, 3, 1), (4, 2, 2)]
+
+
+@pytest.mark.parametrize("command", ["live", "latency", "fidelity"])
+def test_an_unknown_engine_is_named_before_all_else(command, capsys):
+    said = refused(capsys, command, "smollm2", "--engine", "vllm")
+    assert said == "simkit: --engine must be llama.cpp, openvino, transformers, not 'vllm'"

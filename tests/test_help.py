@@ -15,7 +15,6 @@ CONTEXT = typer.Context(GROUP)
 COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in GROUP.list_commands(CONTEXT)}
 FRAGMENT = re.compile(r"(?:^|[.;:] )(?:of|to|that|as|so many|whose)\b", re.IGNORECASE)
 """How a text begins, or goes on behind a stop, that hangs on nothing: "Of the intervals."."""
-REWRITTEN_LATER = {"import", "latency", "live", "fidelity"}
 LONG = [name for name, c in COMMANDS.items() if any(p.rich_help_panel == MORE for p in c.params)]
 
 
@@ -24,10 +23,9 @@ def helps():
     found = {("simkit", name): text for name, text in cli._HELP.items()}
     found |= {("simkit", group): group for group in cli._GROUPS}
     for name, command in COMMANDS.items():
-        if name not in REWRITTEN_LATER:
-            found |= {(name, p.name): p.help or "" for p in command.params}
-            panels = {p.rich_help_panel or "" for p in command.params}
-            found |= {(name, panel): panel for panel in panels}
+        found |= {(name, p.name): p.help or "" for p in command.params}
+        panels = {p.rich_help_panel or "" for p in command.params}
+        found |= {(name, panel): panel for panel in panels}
     return found
 
 

@@ -179,6 +179,16 @@ def test_lines_of_attaching_training_and_scoring(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("simkit: attaching: 3 of 4 (75%), ")
 
 
+def test_time_left_leaves_preparations_out(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    with progress.bar("recording", 1000) as (told, task):
+        told.tasks[0].start_time -= 3600.0
+        told.advance(task, 4)
+        told.advance(task, 496)
+    first, last = capsys.readouterr().err.splitlines()
+    assert "left" not in first and last.endswith(" about less than a second left")
+
+
 def test_lines_come_once_a_minute(capsys):
     with progress.bar("counting", 1000) as (told, task):
         for _ in range(1000):
@@ -190,6 +200,11 @@ def test_lines_come_once_a_minute(capsys):
     ("facts", "says"),
     [
         (("attaching", 3, 16, 60.0), "attaching: 3 of 16 (19%), 60 s passed, about 4 min left"),
+        (("recording", 9, 900, 300.0, (9, 300.0)), "recording: 9 of 900 (1%), 5 min passed"),
+        (
+            ("recording", 18, 900, 306.0, (9, 300.0)),
+            "recording: 18 of 900 (2%), 5 min passed, about 10 min left",
+        ),
         (("settings", 0, 10, 0.2), "settings: 0 of 10 (0%), less than a second passed"),
         (("claims", 5, None, 7200.0), "claims: 2.0 h passed"),
     ],

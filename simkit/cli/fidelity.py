@@ -54,11 +54,13 @@ class RunOptions:
     ] = None
     draft: Annotated[
         str | None,
-        typer.Option(help="Its draft: local folder or hub id. Of trees: the drafter's folder."),
+        typer.Option(help="Its draft: local folder or hub id; with trees, the drafter's folder."),
     ] = None
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="To test; repeat it. Default: nine, of which pacer needs its head."),
+        typer.Option(
+            help="Policy to test; repeat it. Default: nine, of which pacer needs its head."
+        ),
     ] = None
     head: Heads = None
     prompts: Annotated[
@@ -85,7 +87,7 @@ class RunOptions:
     turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None
     clock: Annotated[
         Clock | None,
-        typer.Option(help="Of trees and engines on a CPU: whose seconds. Default: wall."),
+        typer.Option(help="Which clock measures trees and engines on a CPU. Default: wall."),
     ] = None
 
     def given(self) -> list[str]:

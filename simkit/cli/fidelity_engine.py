@@ -36,6 +36,7 @@ def fidelity_engine(
     from simkit.cli.live_engine import check_folder
     from simkit.engines import EngineError
     from simkit.engines.run.arms import arms_of
+    from simkit.engines.run.host import check_engine
     from simkit.engines.run.recorded import recorded_at
     from traces.trace import load
 
@@ -44,6 +45,7 @@ def fidelity_engine(
             raise EngineError(f"--{name.replace('_', '-')} is not for an engine that is run")
     if choice.url or choice.engine is None:
         raise EngineError("fidelity starts the engine itself: give --engine, no --url")
+    check_engine(choice.engine)
     there = load(trace, drafter)
     budget = min(_TOKENS, there.max_new_tokens)
     budget = budget if asked.max_new_tokens is None else asked.max_new_tokens

@@ -68,7 +68,7 @@ class BenchOptions:
             help="specdecode-bench: take so many records, drawn at random.  [default: all]"
         ),
     ] = None
-    seed: Annotated[int, typer.Option(help="Of the sample, or of a profile's draws.")] = 42
+    seed: Annotated[int, typer.Option(help="Seed of the sample, or of a profile's draws.")] = 42
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="The trace's folder; of spec-bench a .parquet file or a folder. Needed without"
+        help="The trace's folder; for spec-bench a .parquet file or a folder. Needed without"
         " --check.",
         show_default=False,
     ),

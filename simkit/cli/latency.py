@@ -70,7 +70,10 @@ class LatencyModels:
         int | None, typer.Option(help="With --engine: CPU threads. Default: the engine's choice.")
     ] = None
     clock: Annotated[
-        Clock, typer.Option(help="With --engine: whose seconds; processor on a shared machine.")
+        Clock,
+        typer.Option(
+            help="Which clock measures seconds with --engine: take processor on a shared machine."
+        ),
     ] = "wall"
 
 
@@ -79,13 +82,16 @@ class Shapes:
     """The passes that are timed."""
 
     max_draft: Annotated[
-        int | None, typer.Option(help="Γ. Default: that of the trace in --out, else 40.")
+        int | None,
+        typer.Option(help="Longest draft in tokens, Γ. Default: the trace's in --out, else 40."),
     ] = None
     grid: Annotated[
         bool,
         typer.Option("--grid", help="Time batches for simkit serving, too: 1, 2, 4 … --max-batch."),
     ] = False
-    max_batch: Annotated[int | None, typer.Option(help="Of --grid. Default: 64.")] = None
+    max_batch: Annotated[
+        int | None, typer.Option(help="Largest batch size of --grid. Default: 64.")
+    ] = None
     context: Annotated[
         str | None, typer.Option(help=f"Tokens in the cache. {_defaults('context')}")
     ] = None
@@ -129,7 +135,7 @@ Fit = Annotated[
     bool,
     typer.Option(
         "--fit",
-        help="Print the nearest linear cost, and how near it is: of the smallest batch size.",
+        help="Print the nearest linear cost at the smallest batch size, and how near it is.",
     ),
 ]
 CostOut = Annotated[Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")]
@@ -145,7 +151,7 @@ def latency(
     repeats: Annotated[
         int | None, typer.Option(help="Samples of every pass. Default: 20; rounds of an engine: 3.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the tokens and of the shuffled order.")] = 0,
     fit: Fit = False,
     cost_out: CostOut = None,
 ) -> None:

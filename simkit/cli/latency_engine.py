@@ -29,12 +29,14 @@ def latency_engine(
     from simkit.cli.places import destination, warn, write
     from simkit.cli.progress import decoding_bar
     from simkit.engines import EngineError
+    from simkit.engines.run.host import check_engine
     from simkit.engines.run.recorded import recorded_part
     from simkit.engines.run.timing import n_settings, time_passes
     from traces.trace import load
 
     if choice.url or choice.engine is None:
         raise EngineError("latency starts the engine itself: give --engine, no --url")
+    check_engine(choice.engine)
     trace = timed.recorded
     if trace is None:
         raise EngineError(

@@ -25,6 +25,7 @@ def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
     """
     from simkit.engines import EngineError
     from simkit.engines.run.arms import arms_of
+    from simkit.engines.run.host import check_engine
     from simkit.engines.run.recorded import recorded_part
     from traces.trace import load
 
@@ -33,6 +34,8 @@ def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
         raise EngineError("name the trace whose prompts are sent: simkit live TRACE --engine …")
     if choice.engine and choice.url:
         raise EngineError("give --engine or --url, not both")
+    if choice.engine is not None:
+        check_engine(choice.engine)
     trace = load(asked.recorded, asked.drafter)
     budget = None if asked.max_new_tokens == _DEFAULT_TOKENS else asked.max_new_tokens
     budget = min(trace.max_new_tokens, _DEFAULT_TOKENS) if budget is None else budget

@@ -54,16 +54,18 @@ class LiveOptions:
     ] = None
     controller: Annotated[
         list[str] | None,
-        typer.Option(help="With --concurrency: of all requests. Spec; repeat it. See --policy."),
+        typer.Option(
+            help="Controller of all requests, with --concurrency. Spec; repeat it. See --policy."
+        ),
     ] = None
     concurrency: Annotated[
-        int | None, typer.Option(help="Serve: so many prompts are in flight, batched.")
+        int | None, typer.Option(help="Serve this many prompts at once, batched.")
     ] = None
     cost: Cost = None
     rounds: Rounds = 5
     head: Heads = None
     n_prompts: Annotated[
-        int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
+        int | None, typer.Option("--n-prompts", help="Number of prompts, spread over the file.")
     ] = None
     max_new_tokens: MaxNewTokens = 256
     first_token: Annotated[
@@ -73,7 +75,8 @@ class LiveOptions:
         int, typer.Option(rich_help_panel=RUN, help="Sequences that share each draft length.")
     ] = 1
     stop: Annotated[
-        Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
+        Literal["all", "any"],
+        typer.Option(help="Whether all prompts, or any one, must stop before a batch is verified."),
     ] = "all"
     device: Device = "auto"
     dtype: Dtype = "float32"
@@ -95,7 +98,7 @@ class LiveOptions:
             show_default=False,
         ),
     ] = None
-    clock: Annotated[Clock, typer.Option(help="Of trees on a CPU: whose seconds.")] = "wall"
+    clock: Annotated[Clock, typer.Option(help="Which clock measures trees on a CPU.")] = "wall"
 
     @property
     def pair(self) -> PairNames:

@@ -101,6 +101,7 @@ def _progress(console: Console, *columns: Any) -> Any:
         """Where nobody looks at it, it says how far it is, a line a minute at most."""
 
         last_s = time.monotonic()
+        begun = 0.0, 0.0
 
         def update(self, task_id: Any, **given: Any) -> None:  # pyright: ignore
             super().update(task_id, **given)
@@ -112,18 +113,26 @@ def _progress(console: Console, *columns: Any) -> Any:
 
         def _tell(self, task_id: Any) -> None:
             now_s = time.monotonic()
+            task = self.tasks[self.task_ids.index(task_id)]
+            passed_s, total = task.elapsed or 0.0, task.total
+            if not self.begun[0] and task.completed < (total or 0) / 100:
+                self.begun = task.completed, passed_s  # of 56 prompts the first token each
             if not self.disable or now_s - self.last_s < EVERY_S:
                 return
             self.last_s = now_s
-            task = self.tasks[self.task_ids.index(task_id)]
-            passed_s = task.elapsed or 0.0
-            print(f"simkit: {line(task.description, task.completed, task.total, passed_s)}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            said = line(task.description, task.completed, total, passed_s, self.begun)
+            print(f"simkit: {said}", file=sys.stderr, flush=True)
 
     return Told(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def line(what: str, done: float, total: float | None, passed_s: float) -> str:
+def line(
+    what: str,
+    done: float,
+    total: float | None,
+    passed_s: float,
+    begun: tuple[float, float] = (0, 0.0),
+) -> str:
     """How far something is, in words.
 
     Args:
@@ -131,11 +140,13 @@ def line(what: str, done: float, total: float | None, passed_s: float) -> str:
         done: of its parts.
         total: of them; None if that is not known.
         passed_s: seconds since it began.
+        begun: parts done and seconds passed when preparations ended, which say nothing of the rest:
+            prompts were read, rules compiled.
     """
     if not total:
         return f"{what}: {in_words(passed_s)} passed"
     said = f"{what}: {done:,.0f} of {total:,.0f} ({done / total:.0%}), {in_words(passed_s)} passed"
-    left_s = passed_s * (total - done) / done if done else None
+    left_s = (passed_s - begun[1]) * (total - done) / (done - begun[0]) if done > begun[0] else None
     return said if left_s is None else f"{said}, about {in_words(left_s)} left"
 
 

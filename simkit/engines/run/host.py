@@ -98,6 +98,16 @@ class EngineHost:
         return Worker(how.engine, said, self.conventions, how.limits_s)
 
 
+def check_engine(name: str) -> None:
+    """Refuse an engine that cannot be run.
+
+    Raises:
+        EngineError: it is none of `ENGINES_RUN`.
+    """
+    if name not in ENGINES_RUN:
+        raise EngineError(f"--engine must be {', '.join(ENGINES_RUN)}, not {name!r}")
+
+
 def prepared(
     options: EngineOptions, part: RecordedPart, say: Callable[[str], None] = lambda text: None
 ) -> EngineHost:
@@ -111,8 +121,7 @@ def prepared(
     Raises:
         EngineError: there is no such engine, a model is not the trace's, or cannot be converted.
     """
-    if options.engine not in ENGINES_RUN:
-        raise EngineError(f"--engine must be {', '.join(ENGINES_RUN)}, not {options.engine!r}")
+    check_engine(options.engine)
     if options.threads is not None and options.threads < 1:
         raise EngineError(f"--threads must be at least 1, not {options.threads}")
     if min(options.limits_s) <= 0:
