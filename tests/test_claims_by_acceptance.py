@@ -113,7 +113,6 @@ def test_the_command(pairs, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--by", "acceptance"], "--by acceptance: give other drafts of the target with --beside"),
         (["--plot", "x.svg"], "--by trace: leave out --plot"),
         (["--by", "acceptance", "--beside", "reference", "--sampled", "x"], "leave out --sampled"),
         (["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"], "'txt' is none of"),
@@ -125,6 +124,15 @@ def test_what_does_not_go_together_is_refused(words, said, capsys, tmp_path, mon
     assert said in refused(capsys, "claims", "smollm2", *words)
 
 
-def test_one_trace_has_no_order(pairs):
-    with pytest.raises(UserError, match="need two traces or more"):
+def test_one_draft_has_no_order(pairs):
+    with pytest.raises(UserError, match="need two drafts or more"):
         by_acceptance([pairs["good"]], COST, ASKED)
+
+
+def test_one_recording_has_its_drafters():
+    claims = [CLAIMS["faster_than_constant"]]
+    found = by_acceptance(["reference"], COST, claims)
+    assert set(found.names) == {"own", *traces.load("reference").drafters}
+    (alone,) = check(traces.load("reference", "suffix"), COST, claims=claims).of
+    (row,) = found.claims
+    assert row[found.names.index("suffix")].record() == alone.record()

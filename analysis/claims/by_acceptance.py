@@ -28,6 +28,7 @@ from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.messages import how_many
 from traces.outputs import write_atomic
+from traces.trace import OWN
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,6 +156,18 @@ def acceptance_of(study: Study) -> Estimate:
     return clusters.ratio(*sums.T)
 
 
+def drafts_of(study: Study) -> dict[str, Study]:
+    """A recording's own draft and each drafter that is attached to it, by name.
+
+    Raises:
+        TraceError: one is not whole.
+    """
+    trace = study.trace
+    own = [] if trace.manifest.kind == "target" else [OWN]
+    attached = [] if trace.recording else trace.drafters
+    return {name: Study(trace.with_drafter(name), study.first_token) for name in own + attached}
+
+
 def by_acceptance(
     traces: Sequence[AnyTrace | Study],
     cost: AnyCost | None = None,
@@ -166,19 +179,22 @@ def by_acceptance(
     """Test claims on traces of one target with several drafts, and order them by acceptance.
 
     Args:
-        traces: each with a draft of its own; two or more.
+        traces: each with a draft of its own; of a single one, each drafter attached to it.
         cost: see `simkit.replay`; one for all, or each trace's own times.
         claims: which; None means all of them.
         progress: called with how many are done, and of how many.
         first_token: see `simkit.replay`; of a study, its own.
-        names: of the traces; None means their folders'.
+        names: of the traces; None means their folders', or the drafters' own.
 
     Raises:
         UserError: there are fewer than two, two have one name, or as `check` does.
     """
     studies = [study_of(trace, first_token) for trace in traces]
+    if len(studies) == 1:
+        by_name = drafts_of(studies[0])
+        names, studies = names or list(by_name), list(by_name.values())
     if len(studies) < 2:
-        raise UserError("claims by acceptance need two traces or more")
+        raise UserError("claims by acceptance need two drafts or more")
     said = list(names or [name_of(study.trace) for study in studies])
     check_names(said)
     wanted = list(all_claims() if claims is None else claims)

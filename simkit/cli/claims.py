@@ -65,8 +65,8 @@ def claims(
         typer.Option(
             rich_help_panel=MORE,
             help="What claims are tested on. span: each span of the outputs (simkit spans)."
-            " acceptance: the trace and those of --beside, in the order in which their drafts are"
-            " accepted; it says at which acceptance each claim holds.",
+            " acceptance: the trace's drafters, or the trace and those of --beside, in the order in"
+            " which their drafts are accepted; it says at which acceptance each claim holds.",
         ),
     ] = ClaimsBy.trace,
     plot: Annotated[
@@ -144,8 +144,6 @@ def _check(by: ClaimsBy, sampled: str | None, beside: list[str] | None, plot: Pa
     ):
         if given and by not in ways:
             raise UserError(f"--by {by}: leave out {option}")
-    if by is ClaimsBy.acceptance and not beside:
-        raise UserError("--by acceptance: give other drafts of the target with --beside")
 
 
 def _print(found: Findings | Beside, console: Console) -> None:
