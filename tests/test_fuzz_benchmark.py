@@ -1,5 +1,6 @@
 """A slice of the benchmark that breaks inputs; and it sees what it looks for."""
 
+import json
 import os
 import random
 import shutil
@@ -76,6 +77,7 @@ def test_a_guard_that_has_moved_is_said(where, old):
         "drafters of another recording",
         "accepted drafts that are not the output's",
         "siblings without ranks",
+        "values of lattices",
         "means that counts do not give",
     ],
 )
@@ -100,6 +102,17 @@ def test_wrong_numbers_are_seen(base, tmp_path, monkeypatch):
     with pytest.raises(FaultError) as fault:
         judge.judged(random.Random(0), sound, trace)
     assert fault.value.args[0] == "wrong number"
+
+
+def test_a_policy_that_is_left_out_is_refused_alone():
+    rows = [{"policy": "fixed(3)", "steps": 3}, {"policy": "svip()", "steps": 4}]
+    both, first, other = (json.dumps(some) for some in (rows, rows[:1], [rows[0] | {"steps": 2}]))
+    note = "note: svip() is left out: draft_prob is 1.5"
+    assert judge.told(judge.Ended(0, both, ""), both).word == judge.EQUAL
+    assert judge.told(judge.Ended(0, first, note), both) == (judge.REFUSED, note)
+    for out, err in ((first, ""), (other, note), (other, ""), (both.replace("4", "5"), note)):
+        with pytest.raises(FaultError, match="instead of"):
+            judge.told(judge.Ended(0, out, err), both)
 
 
 @pytest.mark.parametrize("raised", [ValueError("x"), MemoryError(), SystemExit(1)])

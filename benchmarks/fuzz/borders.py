@@ -63,9 +63,9 @@ def stored(rng: random.Random, base: Path, work: Path) -> Verdict:
     with _store(work / "store", work / "copies"):
         if how == "there":
             _damage(rng, remote)
-            return _told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
+            return judge.told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
         first = judge.command(*_words(url, cost, policies))
-        if _told(first, judge.truth(sound)).word != EQUAL:
+        if judge.told(first, judge.truth(sound)).word != EQUAL:
             raise FaultError("wrong exit", f"the sound store is refused: {first.err}")
         if how == "anew":
             return _other_content(rng, remote, _words(url, cost, policies), judge.truth(sound))
@@ -73,7 +73,7 @@ def stored(rng: random.Random, base: Path, work: Path) -> Verdict:
             file.parent for file in (work / "copies").glob(f"*/{sound.name}/manifest.json")
         )
         _damage(rng, copied, gone=how == "gone")
-        again = _told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
+        again = judge.told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
     if again.word == REFUSED:
         raise FaultError("wrong exit", f"a damaged copy is not brought again: {again.detail}")
     return again
@@ -97,16 +97,7 @@ def _other_content(rng: random.Random, remote: Path, words: list[str], old: str)
     edit = Edit(remote)
     edit.manifest["seed"] = rng.randrange(10**6)
     edit.write()
-    return _told(judge.command(*words), old)
-
-
-def _told(ended: judge.Ended, truth: str) -> Verdict:
-    """Refused, or equal."""
-    if ended.status == 2:
-        return Verdict(REFUSED, ended.err.strip())
-    if ended.out != truth:
-        raise FaultError("wrong number", f"{ended.out[:300]} instead of {truth[:300]}")
-    return Verdict(EQUAL, "")
+    return judge.told(judge.command(*words), old)
 
 
 def _longer(rng: random.Random, edit: Edit) -> None:

@@ -226,8 +226,10 @@ def judged(name: str, law: Law, sound: Path, work: Path) -> Verdict:
     """`validate` must refuse, and a replay must refuse or give what it gives of the sound trace."""
     drafter, cost = law.trace.partition("/drafters/")[2], cost_of(sound.name)
     ended = judge.replay(work / sound.name, cost, *law.policies, drafter=drafter)
-    if ended.status == 0 and ended.out != judge.truth_of(sound, cost, law.policies, drafter):
-        raise FaultError("wrong number", f"{name}: replayed with other numbers: {ended.out[:300]}")
+    try:
+        judge.told(ended, judge.truth_of(sound, cost, law.policies, drafter))
+    except FaultError as fault:
+        raise FaultError(fault.args[0], f"{name}: {fault.args[1]}") from None
     found = judge.command("validate", work / law.trace)
     if found.status == 0:
         raise FaultError("wrong number", f"{name}: validate finds nothing")

@@ -81,6 +81,44 @@ def answers() -> str:
     return page(kept("smollm2-answers"))
 
 
+def ladder() -> str:
+    """How often each draft of the ladder is accepted, and what it gives."""
+    from simkit.simulator.display import markdown
+
+    found = kept("ladder")
+    heads = ("draft", "accepted", "outside of loops", "accepted, T = 1", "`oracle`, tokens/step",
+             *(f"best length at c = {c}" for c in (5, 10, 30)))  # fmt: skip
+    sampled = {one["draft"]: one["acceptance"] for one in found["sampled"]["rungs"]}
+    rows = []
+    for one in found["greedy"]["rungs"]:
+        best = (f"{policy}, {gain:.2f}×" for policy, gain in one["best_fixed"].values())
+        shares = (one["acceptance"], one["outside_loops"], sampled[one["draft"]])
+        rows.append((f"`{one['draft']}`", *shares, f"{one['oracle']:.2f}", *best))
+    return "\n".join(markdown(heads, rows))
+
+
+def ladder_by_task() -> str:
+    """The share of draft tokens that is accepted by task, greedy and at temperature 1."""
+    from simkit.simulator.display import markdown
+
+    found = kept("ladder")
+    greedy, sampled = (found[name]["rungs"] for name in ("greedy", "sampled"))
+    drawn = {one["draft"]: one["by_task"] for one in sampled}
+    rows = [
+        (task, *(f"{one['by_task'][task]:.0%}, {drawn[one['draft']][task]:.0%}" for one in greedy))
+        for task in greedy[0]["by_task"]
+    ]
+    return "\n".join(markdown(("task", *(f"`{one['draft']}`" for one in greedy)), rows))
+
+
+def ladder_claims(sampler: str) -> str:
+    """At which acceptance each claim holds, by the cost ratio c."""
+    from simkit.simulator.display import markdown
+
+    heads = ("claim", *(f"c = {c}" for c in (5, 10, 30)))
+    return "\n".join(markdown(heads, kept("ladder")[sampler]["claims"]))
+
+
 def printed(name: str) -> str:
     """What `simkit claims … --format markdown` printed, as the page says."""
     return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
@@ -95,6 +133,10 @@ PARTS = {
     ),
     "tables": Part(tables, "docs/_data/tables.json"),
     "atlas": Part(atlas, "traces/data/latency-atlas/*"),
+    "ladder": Part(ladder, "docs/_data/ladder.json"),
+    "ladder-by-task": Part(ladder_by_task, "docs/_data/ladder.json"),
+    "ladder-claims": Part(partial(ladder_claims, "greedy"), "docs/_data/ladder.json"),
+    "ladder-claims-sampled": Part(partial(ladder_claims, "sampled"), "docs/_data/ladder.json"),
     "smollm2-answers": Part(answers, "docs/_data/smollm2-answers.json"),
 }
 

@@ -1,0 +1,124 @@
+"""What docs/ladder.md shows: drafts of one model, and at which acceptance each claim holds.
+
+``python -m benchmarks.ladder -o docs/_data/ladder.json --plot docs/ladder.png``
+
+Of `ladder` and `ladder-sampled`: how often each draft is accepted, by task and outside of loops,
+what the best policy can get of it, and claims at several prices of a draft token. Ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simkit
+from analysis.claims import by_acceptance
+from analysis.claims.by_acceptance import acceptance_of
+from analysis.stats import Estimate, clusters
+from analysis.study import Study
+from traces.outputs import write_atomic
+from traces.trace import Trace, load
+
+TRACES = {"greedy": "ladder", "sampled": "ladder-sampled"}
+RATIOS = (5, 10, 30)
+DRAWN = 10
+
+
+def cost(ratio: int) -> str:
+    """Seconds of passes: a draft token's is 1, verification takes `ratio` however wide it is."""
+    return f"linear(draft_s=1, target_s={ratio})"
+
+
+def drafts(trace: Trace) -> list[tuple[str, Study]]:
+    """The drafters of a recording, the least accepted one first."""
+    found = [(name, Study(trace.with_drafter(name))) for name in trace.drafters]
+    return sorted(found, key=lambda one: acceptance_of(one[1]).value or 0.0)
+
+
+def outside_loops(study: Study) -> Estimate:
+    """`acceptance_of` the positions that are in no verbatim loop."""
+    accepted, within = np.asarray(study.layout.ahead) > 0, study.loops.rows
+    sums = clusters.by_prompt(
+        study.layout.offsets, lambda rows: [accepted[rows] & ~within[rows], ~within[rows]]
+    )
+    return clusters.ratio(*sums.T)
+
+
+def by_task(study: Study) -> dict[str, float]:
+    """Share of first draft tokens that are accepted, by task."""
+    accepted, offsets = np.asarray(study.layout.ahead) > 0, study.layout.offsets
+    tasks = study.trace.sequences["task"].to_pylist()
+    sums: dict[str, np.ndarray] = {}
+    for k, task in enumerate(tasks):
+        rows = accepted[offsets[k] : offsets[k + 1]]
+        sums[task] = sums.get(task, np.zeros(2)) + (rows.sum(), len(rows))
+    return {task: float(a / n) for task, (a, n) in sorted(sums.items())}
+
+
+def rung(name: str, study: Study) -> dict[str, Any]:
+    """What a draft is accepted, and what it gives."""
+    lengths = [f"fixed({n})" for n in range(1, 17)]
+    most = simkit.replay(study.trace, "oracle", cost=cost(DRAWN)).records()[0]
+    best = {}
+    for ratio in RATIOS:
+        table = simkit.replay(study.trace, lengths, cost=cost(ratio)).records()
+        one = max(table, key=lambda row: row["speedup"])
+        best[str(ratio)] = [one["policy"], one["speedup"]]
+    return {
+        "draft": name,
+        "acceptance": acceptance_of(study).text(),
+        "outside_loops": outside_loops(study).text(),
+        "oracle": most["tokens_per_step"],
+        "best_fixed": best,
+        "by_task": by_task(study),
+    }
+
+
+def claims(trace: Trace, ratio: int) -> Any:
+    """Verdicts of each draft."""
+    return by_acceptance([trace], cost(ratio))
+
+
+def rows(found: dict[int, Any]) -> Iterator[list[str]]:
+    """A row for each claim that a draft decides: its name, then at which acceptance it holds."""
+    first, *_ = found.values()
+    for k, (one, *_) in enumerate(first.claims):
+        words = [some.together[k] for some in found.values()]
+        if any(word and not word.startswith("cannot") for word in words):
+            claim = one.claim
+            yield [
+                f"{claim.says} ({claim.paper}, `{claim.name}`)",
+                *(word or "–" for word in words),
+            ]
+
+
+def main() -> None:
+    """Write the file and the picture."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--plot", type=Path, required=True, metavar="FILE")
+    args = parser.parse_args()
+    kept: dict[str, Any] = {}
+    for sampler, name in TRACES.items():
+        trace = load(name)
+        print(f"{sampler}: drafts", flush=True)
+        kept[sampler] = {"rungs": [rung(*one) for one in drafts(trace)]}
+        found = {}
+        for ratio in RATIOS:
+            print(f"{sampler}: claims at c = {ratio}", flush=True)
+            found[ratio] = claims(trace, ratio)
+        kept[sampler]["claims"] = list(rows(found))
+        if sampler == "greedy":
+            found[DRAWN].save(args.plot)
+    write = partial(json.dumps, ensure_ascii=False, indent=1)
+    write_atomic(args.out, (write(kept) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
