@@ -11,6 +11,7 @@ from simkit.engines.run import passes
 from simkit.engines.run.answers import EngineAnswer, EngineStep
 from simkit.engines.run.arms import ALONE, EngineArm
 from simkit.engines.run.recorded import recorded_at, recorded_part
+from simkit.engines.run.workers import openvino
 from simkit.fidelity.engine import EngineFidelity, predictions, speeds
 
 FACTS = {"batch_size": 1, "dtype": "float32", "device": "made up", "engine": "made up"}
@@ -30,7 +31,8 @@ def answered(request, steps, has_draft):
     for k, (drafted, accepted) in enumerate(steps):
         seconds = verify_s(drafted + 1, known) + (draft_s(drafted, known) if has_draft else 0)
         seconds += 1e-5 * len(request.prompt) if has_draft and k == 0 else 0
-        found.append(EngineStep(drafted, accepted, accepted + 1, seconds))
+        target_s = verify_s(drafted + 1, known) if has_draft else float("nan")
+        found.append(EngineStep(drafted, accepted, accepted + 1, seconds, False, target_s))
         known += accepted + 1
     prefill_s = 1e-4 * len(request.prompt)
     whole_s = prefill_s + sum(step.seconds for step in found)
@@ -81,12 +83,55 @@ def test_speeds_are_predicted(samples):
     assert result.errors[1] < 0.02 and result.passes, [one.error for one in found]
 
 
+def test_an_engine_that_times_the_target_needs_no_lookups(samples):
+    """Its drafting steps have the target's passes; requests with unknown drafts are left out."""
+    part = recorded_part(traces.load("reference"), 8, 96)
+    alone = asked(part, ["autoregressive"], has_draft=False)
+    drafted = asked(part, [f"fixed({k})" for k in (*passes.FITTED, 10)])
+    odd = drafted[0]
+    steps = [step._replace(drafted=-1, target_s=1.0) for step in odd.answer.steps]
+    odd = odd._replace(answer=odd.answer._replace(steps=steps))
+    found = times_of(passes.samples(alone, [], [odd, *drafted], FACTS))
+    tokens, context = np.array([1, 2, 4, 6, 9]), np.full(5, 90)
+    np.testing.assert_allclose(found.verify(tokens, context), verify_s(tokens, 90), rtol=0.02)
+    np.testing.assert_allclose(found.draft(np.array([60, 90])), [0.86e-3, 0.89e-3], rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("length", "emitted", "budget", "counted", "n_passes", "drafted"),
+    [
+        (5, [1, 3, 6, 1], 64, 10, 16, [5, 5, 5]),
+        (5, [1, 3, 6, 1], 12, 10, 12, [5, 5, 1]),  # the budget has one token left
+        (5, [1, 3, 6, 1], 11, 10, 12, [5, 5, 0]),  # none is left, but a pass was made
+        (5, [1, 3, 6, 3], 64, 10, 14, [5, 5, 3]),  # an EOS ended the last draft
+        (5, [1, 3, 6, 1], 64, 9, 15, [-1, -1, -1]),  # an EOS ended one before
+        (5, [1, 3, 6, 1], 64, 10, 10, [-1, -1, -1]),  # passes that cannot be
+        (5, [1, 3, 6, 1], 64, 10, 18, [-1, -1, -1]),
+        (None, [1, 3], 64, 5, 6, [-1]),  # a rule ends drafts
+        (5, [1], 64, 0, 1, []),
+    ],
+)
+def test_what_openvino_drafted(length, emitted, budget, counted, n_passes, drafted):
+    assert openvino.drafted_by(length, emitted, budget, counted, n_passes) == drafted
+
+
+def test_openvino_seconds_add_up():
+    spans = [0.0, 0.9, 0.1, 0.1, 0.2, 0.3]  # the first reads nothing, the second the prompt
+    more = openvino.seconds_besides([2, 2, 0], spans, 1.9)
+    np.testing.assert_allclose(more, [1.1, 0.4, 0.4])  # 0.1 a step is no pass's; the last has one
+    assert sum(more) == pytest.approx(1.9)
+    assert openvino.seconds_besides([-1, -1], spans, 1.9) == [0.95, 0.95]
+    assert openvino.seconds_besides([0, 0], [], 0.2) == [0.1, 0.1]
+    assert openvino.seconds_besides([], spans, 1.9) == []
+
+
 def test_seconds_of_the_processor(samples):
     (request,) = recorded_part(traces.load("reference"), 1, 8).requests
     halved = passes.by_processor(answered(request, [(2, 1), (3, 0)], True))
     whole = answered(request, [(2, 1), (3, 0)], True)
     assert halved.seconds == whole.seconds / 2
     assert [s.seconds for s in halved.steps] == [s.seconds / 2 for s in whole.steps]
+    assert [s.target_s for s in halved.steps] == [s.target_s / 2 for s in whole.steps]
 
 
 def test_an_engine_without_seconds_makes_no_cost():

@@ -15,10 +15,12 @@ from commands import run
 
 import simkit
 import traces
+from simkit.costs.measured import times_of
 from simkit.engines.run.arms import arms_of
 from simkit.engines.run.counted import RanArm, asked, counted
 from simkit.engines.run.host import EngineOptions, prepared
 from simkit.engines.run.recorded import recorded_part
+from simkit.engines.run.timing import time_passes
 from traces.attach import registry
 from traces.attach.run import attach
 
@@ -126,6 +128,21 @@ def test_a_gguf_file_has_the_tokenizer():
 def test_openvino():
     policies = ["fixed(5)", "confidence(0.4, max_draft=40)"]
     check_equal(ran("openvino", traces.load("reference"), (3, 48), policies))
+
+
+@open_vino
+@has_gguf
+def test_a_cost_of_openvino():
+    """Every step's drafted tokens are known, and its passes make a cost."""
+    trace = traces.load("reference")
+    part = recorded_part(trace, 3, 48)
+    options = EngineOptions("openvino", str(MODELS / "target"), str(MODELS / "draft"), threads=1)
+    samples = time_passes(prepared(options, part), part, 8, 1, "processor")
+    times = times_of(samples)
+    context = np.full(3, 90)
+    one, three, nine = times.verify(np.array([1, 3, 9]), context)
+    assert 0 < one <= three <= nine < 20 * one
+    assert 0 < times.draft(np.array([90]))[0] < one
 
 
 @open_vino

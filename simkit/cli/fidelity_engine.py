@@ -96,7 +96,7 @@ def _timed(
     part = recorded_at(trace, fitted, budget)
     widest = max([_WIDEST, *(arm.length for arm in arms)])
     rounds = _ROUNDS if asked.rounds is None else asked.rounds
-    total = n_settings(widest) * len(fitted) * rounds
+    total = n_settings(host, widest) * len(fitted) * rounds
     with decoding_bar(total, "timing passes") as tick:
         return time_passes(host, part, widest, rounds, _clock(asked), tick)
 

@@ -57,7 +57,7 @@ def latency_engine(
     budget = min(_TOKENS, there.max_new_tokens)
     part = recorded_part(there, min(_PROMPTS, there.n_sequences), budget)
     host = host_of(choice, part, timed.target, timed.draft, timed.threads)
-    total = n_settings(widest) * len(part.requests) * rounds
+    total = n_settings(host, widest) * len(part.requests) * rounds
     with decoding_bar(total, "timing passes") as tick:
         table = time_passes(host, part, widest, rounds, timed.clock, tick)
     if out is not None:

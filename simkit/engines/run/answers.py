@@ -19,6 +19,7 @@ class EngineStep(NamedTuple):
         seconds: from the end of the step before to the end of this one; NaN where the engine does
             not say.
         merged: it may be several steps, the first of which were not reported.
+        target_s: seconds of the target's pass, within `seconds`; NaN where the engine does not say.
     """
 
     drafted: int
@@ -26,6 +27,7 @@ class EngineStep(NamedTuple):
     emitted: int
     seconds: float
     merged: bool = False
+    target_s: float = float("nan")
 
 
 class EngineAnswer(NamedTuple):
@@ -60,12 +62,14 @@ class Conventions(NamedTuple):
         drafts_past_eos: drafts go on behind a drafted EOS; where one is accepted that is not the
             draft's last token, it counts as the token that was sampled, not as accepted.
         says_steps: it reports steps at all.
+        times_target: it says how long the target's pass of each step took.
         first_token: see `simkit.replay`.
     """
 
     omits_last: bool = False
     drafts_past_eos: bool = False
     says_steps: bool = True
+    times_target: bool = False
     first_token: FirstToken = "prefill"
 
 

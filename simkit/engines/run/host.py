@@ -21,7 +21,7 @@ ENGINES_RUN = ("llama.cpp", "openvino", "transformers")
 """Engines that are started here."""
 _FORMATS = {"llama.cpp": "gguf", "openvino": "openvino"}
 _WORKERS = {
-    "openvino": Conventions(omits_last=True),
+    "openvino": Conventions(omits_last=True, times_target=True),
     "transformers": Conventions(first_token="draft"),
 }
 _ROOM = 64  # tokens of context beyond the longest text: drafts need some

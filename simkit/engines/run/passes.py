@@ -3,7 +3,8 @@
 Three kinds of settings decode the same prompts in turns:
 
 - the target alone: passes over one token;
-- lookups of the last token, which draft k tokens without a model: passes over k + 1 tokens;
+- lookups of the last token, which draft k tokens without a model: passes over k + 1 tokens; not
+  needed where the engine says how long the target's passes of the next setting take;
 - the draft model with some lengths: what their steps take beyond the target's pass is a line,
   overhead + drafted * (pass + context * more), fitted by least squares.
 
@@ -39,12 +40,14 @@ class TimedSteps(NamedTuple):
         context: known tokens before the pass.
         seconds: of the step.
         opening: whether the step is its request's first.
+        target_s: seconds of the target's pass; NaN where the engine does not say.
     """
 
     tokens: np.ndarray
     context: np.ndarray
     seconds: np.ndarray
     opening: np.ndarray
+    target_s: np.ndarray
 
 
 class Asked(NamedTuple):
@@ -57,7 +60,10 @@ class Asked(NamedTuple):
 def by_processor(answer: EngineAnswer) -> EngineAnswer:
     """The same with CPU seconds: each span is multiplied by the share of the processor it had."""
     share = answer.processor_s / answer.seconds
-    steps = [step._replace(seconds=step.seconds * share) for step in answer.steps]
+    steps = [
+        step._replace(seconds=step.seconds * share, target_s=step.target_s * share)
+        for step in answer.steps
+    ]
     spans = {"prefill_s": answer.prefill_s * share, "seconds": answer.processor_s}
     return answer._replace(steps=steps, **spans)
 
@@ -68,10 +74,10 @@ def timed(asked: Sequence[Asked]) -> TimedSteps:
     for request, answer in asked:
         known = len(request.prompt) + 1
         for k, step in enumerate(answer.steps):
-            rows.append((step.drafted + 1, known - 1, step.seconds, k == 0))
+            rows.append((step.drafted + 1, known - 1, step.seconds, k == 0, step.target_s))
             known += step.emitted
-    columns = np.array(rows, float).reshape(-1, 4).T
-    return TimedSteps(columns[0].astype(int), columns[1].astype(int), columns[2], columns[3] > 0)
+    tokens, context, seconds, opening, target_s = np.array(rows, float).reshape(-1, 5).T
+    return TimedSteps(tokens.astype(int), context.astype(int), seconds, opening > 0, target_s)
 
 
 def samples(
@@ -84,21 +90,19 @@ def samples(
 
     Args:
         alone: answers of the target alone.
-        lookups: answers where drafts took no model.
+        lookups: answers where drafts took no model; none where the engine times the target's own
+            passes.
         drafted: answers with the draft model.
         facts: the columns that are alike in all samples.
 
     Raises:
         EngineError: the engine says nothing of its steps' seconds, or there are too few.
     """
-    single, several, drafting = timed(alone), timed(lookups), timed(drafted)
-    if not len(single.seconds) or np.isnan(single.seconds).any():
+    lookups, drafted = _known(lookups), _known(drafted)
+    single, drafting = timed(alone), timed(drafted)
+    several = timed(lookups) if lookups else drafting._replace(seconds=drafting.target_s)
+    if not len(single.seconds) or any(np.isnan(one.seconds).any() for one in (single, several)):
         raise EngineError("the engine does not say how long its steps take: no cost comes of them")
-    if (several.tokens < 1).any() or (drafting.tokens < 1).any():
-        raise EngineError(
-            "the engine does not say how many tokens each step drafted: no cost comes of them, but"
-            " --calibration 0 compares counts"
-        )
     cells = _cells([single, TimedSteps(*(column[several.tokens > 1] for column in several))])
     rows = [("target", *cell) for cell in cells]
     rows += [("target", *prefill) for prefill in _prefills(alone)]
@@ -106,6 +110,21 @@ def samples(
     names = ("component", "tokens_in", "context_len", "seconds")
     named = [dict(zip(names, row, strict=True)) | facts | {"repeat": 0} for row in rows]
     return pa.Table.from_pylist(named, schema=LATENCY)
+
+
+def _known(asked: Sequence[Asked]) -> list[Asked]:
+    """Those of whose steps the drafted tokens are known, if that is most of them.
+
+    Raises:
+        EngineError: it is not.
+    """
+    known = [one for one in asked if all(step.drafted >= 0 for step in one.answer.steps)]
+    if 2 * len(known) < len(asked):
+        raise EngineError(
+            "the engine does not say how many tokens each step drafted: no cost comes of them, but"
+            " --calibration 0 compares counts"
+        )
+    return known
 
 
 def _cells(kinds: Sequence[TimedSteps]) -> list[tuple[int, int, float]]:

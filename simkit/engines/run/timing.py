@@ -28,9 +28,20 @@ def tokens_timed(max_draft: int) -> list[int]:
     return sorted({*short, *range(7, max_draft + 1, 2), max_draft})
 
 
-def n_settings(max_draft: int) -> int:
+def lengths_timed(host: EngineHost, max_draft: int) -> tuple[list[int], list[int]]:
+    """Lengths of the lookups and of the draft model's drafts that are timed.
+
+    Where the engine times the target's passes by themselves, the draft model's steps have them, and
+    no lookups are needed.
+    """
+    if host.conventions.times_target:
+        return [], [*passes.FITTED, max(max_draft + 2, passes.FITTED[-1] + 3)]
+    return tokens_timed(max_draft), list(passes.FITTED)
+
+
+def n_settings(host: EngineHost, max_draft: int) -> int:
     """How many settings of an engine are timed."""
-    return 1 + len(tokens_timed(max_draft)) + len(passes.FITTED)
+    return 1 + sum(map(len, lengths_timed(host, max_draft)))
 
 
 def time_passes(
@@ -57,9 +68,9 @@ def time_passes(
     if host.draft is None:
         raise EngineError("a cost is of a draft model's passes: the trace's drafter has none")
     engine, watch = host.options.engine, Watch()
-    specs = [f"fixed({k})" for k in passes.FITTED]
-    drafted = arms_of(part.trace, engine, specs, str(host.draft))
-    lookups = lookup_arms(engine, tokens_timed(max_draft))
+    looked_up, fitted = lengths_timed(host, max_draft)
+    drafted = arms_of(part.trace, engine, [f"fixed({k})" for k in fitted], str(host.draft))
+    lookups = lookup_arms(engine, looked_up)
     found = in_rounds(host, [ALONE, *lookups, *drafted], part, rounds, on_answer)
     own_s = sum(answer.processor_s for arm in found for some in arm for answer in some)
     if clock == "processor":
