@@ -120,7 +120,7 @@ def ladder_claims(sampler: str) -> str:
 
 
 def printed(name: str) -> str:
-    """What `simkit claims … --format markdown` printed, as the page says."""
+    """What the command on the page printed."""
     return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
 
 
@@ -131,6 +131,7 @@ PARTS = {
     "carried-over-sampled": Part(
         partial(printed, "carried-over-sampled"), "docs/_data/carried-over-sampled.txt"
     ),
+    "families": Part(partial(printed, "families"), "docs/_data/families.txt"),
     "tables": Part(tables, "docs/_data/tables.json"),
     "atlas": Part(atlas, "traces/data/latency-atlas/*"),
     "ladder": Part(ladder, "docs/_data/ladder.json"),
