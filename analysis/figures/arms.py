@@ -193,5 +193,4 @@ def passes(
     ax.set_xticks(range(wide), ["\n".join(wrapped(m, slot, size)) for m in measures])
     ax.grid(axis="x", visible=False)
     ax.set_xlim(-0.6, wide - 0.4)
-    ax.set_ylim(0)
     plot.below()

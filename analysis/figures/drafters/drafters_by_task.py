@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis import outside_loops
 from analysis.drafters import side_by_side
 from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.axes import spread_ratios
 from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
@@ -44,6 +45,7 @@ def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
             plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
     tasks_on(plot.ax, masks)
     plot.line_at_1()
+    spread_ratios(plot.ax)
     plot.ax.set(ylabel="speedup over the target alone")
     plot.below(4)
     first = next(iter(found.replays.values())).study  # a target alone has no steps to price

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import FixedLocator, LogFormatter, NullLocator
 
 from analysis.figures.drawing.styles import HEIGHT, WIDTH, FigureError, high_for, inches, style
 
@@ -76,6 +77,22 @@ def room_for(ax: Axes, lines: float, fit: float = 7) -> None:
     if isinstance(whole, _OwnFigure):
         size = float(mpl.rcParams["font.size"]) / 45  # 0.2 inches in a wide figure
         whole.set_figheight(whole.get_figheight() + size * max(0.0, lines - fit))
+
+
+_FAR = 2.5
+"""Values of which the largest is so many times the least are drawn on a logarithmic axis."""
+_TICKS = (0.2, 0.3, 0.5, 0.7, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0)
+
+
+def spread_ratios(ax: Axes) -> None:
+    """Give ratios along y a logarithmic axis where one of them would flatten all others."""
+    low, high = ax.dataLim.intervaly
+    if not (0 < low < high / _FAR < np.inf):
+        return
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if low / 1.1 < tick < high]))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter("{x:g}")
 
 
 def spell_out(ax: Axes) -> None:

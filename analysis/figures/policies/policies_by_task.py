@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from analysis import outside_loops, token_drafters
 from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.axes import spread_ratios
 from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
@@ -42,12 +43,13 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
             plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
     tasks_on(plot.ax, masks)
     plot.line_at_1()
+    spread_ratios(plot.ax)
     plot.ax.set(ylabel="speedup over the target alone")
     plot.below(4)
     plot.caption(
         f"Policies by {plot.by}",
         f"n: prompts, {by.chosen}; {plot.cost_name(cost)}; bars: 95% over"
-        " prompts (of each policy: policies of one {plot.by} share prompts).",
+        f" prompts (of each policy: policies of one {plot.by} share prompts).",
     )
 
 
