@@ -17,6 +17,8 @@ _MODULE = "draft_simkit_data"
 PACKAGE = "draft-simkit-data: pip install draft-simkit-data"
 
 LEFT_OUT = (
+    "ladder",
+    "ladder-sampled",
     "reference-sampled",
     "reference-target",
     "reference-trees",
