@@ -42,6 +42,12 @@ class Gap(Framed):
         fixed: in how many folds each fixed length was chosen, by the other folds.
         best: the same of all settings.
         notes: what a reader of the numbers should know, one line each.
+
+    >>> from analysis import gap
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = gap("reference", "svip(h=0.4:1.2:0.4)", cost=cost)
+    >>> sorted(found.fixed)
+    ['fixed(4)', 'fixed(5)']
     """
 
     frame: pl.DataFrame
@@ -90,6 +96,12 @@ def gap(
             `simkit.sweeps.tune` does.
         PolicyError: a candidate needs the future; or as `simkit.sweeps.tune` does.
         UserError: as `simkit.replay` does; the message names the setting.
+
+    >>> from analysis import gap
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = gap("reference", "svip(h=0.4:1.2:0.4)", cost=cost)
+    >>> found.frame["part"].to_list()
+    ['fixed', 'prophet', 'gap', 'reachable', 'overhead', 'unreachable']
     """
     where = setting(trace, cost, first_token)
     trace = where.layout.trace

@@ -45,6 +45,10 @@ class Study:
     Raises:
         ReplayError: first_token is neither draft nor prefill.
         TraceError: there is no such trace.
+
+    >>> from analysis import Study
+    >>> f"{Study('reference').loops.share:.0%} of the positions repeat a loop"
+    '69% of the positions repeat a loop'
     """
 
     def __init__(self, trace: AnyTrace, first_token: FirstToken = "draft") -> None:

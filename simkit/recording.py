@@ -383,6 +383,16 @@ def record(
         RecordError: prompts or models cannot be recorded, a number is out of range, or torch or
             transformers is not installed.
         TraceError: the folder cannot be written, or holds another recording.
+
+    >>> import tempfile
+    >>> import simkit
+    >>> from traces.bundle import ROOT
+    >>> models, how = ROOT / "reference" / "models", {"max_draft": 3, "max_new_tokens": 8}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pair = {"target": models / "target", "draft": models / "draft"}
+    ...     trace = simkit.record(**pair, prompts=["def add(a, b):"], out=f"{folder}/t", **how)
+    ...     trace.n_positions
+    8
     """
     named = dict(locals())
     given = {field.name: named[field.name] for field in fields(RecordRequest)}

@@ -22,6 +22,10 @@ class Sampler:
 
     Raises:
         RecordError: a setting is out of range; the message names it.
+
+    >>> from traces import Sampler
+    >>> Sampler(temperature=0.7, top_p=0.9)
+    Sampler(temperature=0.7, top_k=0, top_p=0.9, draft_temperature=None)
     """
 
     temperature: float = 0.0

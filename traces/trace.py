@@ -70,6 +70,11 @@ class Trace(Helpful):
         path: the folder; None for a trace in memory.
         manifest: what was recorded with what.
         recording: where its outputs come from, if this is a drafter that was attached to them.
+
+    >>> import traces
+    >>> trace = traces.load("reference")
+    >>> trace.positions("accepted").shape, trace.max_draft
+    ((23672,), 40)
     """
 
     def __init__(
@@ -325,6 +330,12 @@ def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
     Raises:
         TraceError: there is none, it is unfinished, or a file is missing or cut short; the
             message names the file.
+
+    >>> import traces
+    >>> traces.load("reference")
+    <Trace reference: 128 sequences, 23,672 positions>
+    >>> traces.load("reference", "suffix").manifest.spec
+    'suffix()'
     """
     for _ in range(_TRIES):
         found = find(path_or_name, drafter)

@@ -222,6 +222,12 @@ def check(
         UserError: the trace or the cost cannot be read, or `sampled` is greedy, of other models,
             or the trace itself. A claim that this trace cannot test is no error: its verdict says
             so.
+
+    >>> from analysis.claims import CLAIMS, check
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = check("reference", cost=cost, claims=[CLAIMS["speculation_pays"]])
+    >>> [str(one.verdict) for one in found.of]
+    ['holds']
     """
     study = study_of(trace, first_token)
     one, first = study.trace, study.first_token

@@ -59,6 +59,12 @@ def compare(
         ReplayError: there is one trace and one drafter only.
         UserError: a trace, a drafter, the cost or a spec cannot be read, or no policy can be
             replayed on both of two traces.
+
+    >>> from analysis.compare import compare
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = compare("reference", "reference-sampled", cost=cost, policies=["fixed(3)"])
+    >>> [name for name, _ in found.sides]
+    ['reference', 'reference-sampled']
     """
     check_confidence(confidence)
     specs = _specs(list(policies), tune)

@@ -184,6 +184,15 @@ def policy(
 
     Raises:
         PolicyError: the rule, or an argument, is wrong.
+
+    >>> import simkit
+    >>> @simkit.policy(columns=["draft_entropy"])
+    ... def calm(depth, row):
+    ...     return row.draft_entropy > 1.5
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> result = simkit.replay("reference", calm, cost=cost)
+    >>> result.records()[0]["drafted"]
+    18552
     """
     from traces.schema import DRAFT_STATISTICS
 

@@ -111,6 +111,12 @@ def serve(
     Raises:
         UserError: an argument is out of range, the controller does not fit the trace or the cost,
             there are no times, or a batch is beyond those that were timed.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> served = simkit.serve("reference", ["none", "static(3)"], cost, concurrency=4, requests=40)
+    >>> served.best("steady_tokens_s")["controller"].to_list()
+    ['static(3)']
     """
     check_confidence(confidence)
     loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)

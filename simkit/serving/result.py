@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.errors import ServingError
+from simkit.plot import Picture
 from simkit.serving import measures
 from simkit.serving.pools import Sample, bounds
 from simkit.serving.run import ServingRun
 from simkit.simulator.beyond import Beyond
 from simkit.simulator.display import grid, in_text, noted, written
-from simkit.surface import Framed
+from simkit.surface import Plotted
 from traces.messages import how_many
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _SHOWN = {
 }
 
 
-class Served(Framed):
+class Served(Plotted):
     """Runs of controllers under loads.
 
     Attributes:
@@ -51,7 +52,15 @@ class Served(Framed):
         notes: what a reader must know, one line each.
         warnings: of these, why numbers that rest on the times may be wrong.
         beyond: what lies beyond what was timed, of all runs.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> served = simkit.serve("reference", "static(3)", cost, concurrency=[1, 4], requests=40)
+    >>> served.frame["value"].to_list()
+    [1.0, 4.0]
     """
+
+    _picture = Picture("steady_tokens_s", ("drafter", "controller"), "value")
 
     def __init__(
         self,

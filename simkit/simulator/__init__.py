@@ -92,6 +92,12 @@ def replay(
         CostError: the cost cannot be read, or does not fit the trace.
         ReplayError: a policy wants a row that was not recorded, or an argument is unknown.
         TraceError: a column that a policy reads was not recorded.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> result = simkit.replay("reference", ["fixed(3)", "oracle"], cost=cost)
+    >>> [(row["policy"], row["steps"]) for row in result.records()]
+    [('fixed(3)', 9414), ('oracle()', 6672)]
     """
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")

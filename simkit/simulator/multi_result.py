@@ -12,14 +12,14 @@ from simkit.policies import Policy
 from simkit.simulator.display import html, in_text, noted, rich
 from simkit.simulator.result import Comparison, Result, compared
 from simkit.simulator.run import Run
-from simkit.surface import Framed
+from simkit.surface import Plotted
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
 
-class ByDrafter(Framed):
+class ByDrafter(Plotted):
     """Counts and times of policies, by drafter; see `Result`.
 
     Attributes:

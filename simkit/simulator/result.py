@@ -24,7 +24,7 @@ from simkit.simulator.run import Run, rules_of
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.steps.family import family_of
-from simkit.surface import Framed
+from simkit.surface import Plotted
 from traces.did_you_mean import Helpful
 from traces.loops import remarks_of
 
@@ -90,7 +90,7 @@ def compared(
     return Comparison(*names, speedup, low, high, tuple(dict.fromkeys(said)))
 
 
-class Result(Framed):
+class Result(Plotted):
     """Counts and times of policies on one trace.
 
     tokens_per_step is the mean of a + 1, accepted_per_step that of a. The parts sum to total_s;
@@ -99,6 +99,12 @@ class Result(Framed):
     Attributes:
         runs: one for each policy, in order.
         by: one of `BY`.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> result = simkit.replay("reference", ["fixed(3)", "oracle"], cost=cost)
+    >>> result.compare("oracle", "fixed(3)")
+    <Comparison: oracle() is 1.450 [1.401, 1.501] times as fast as fixed(3)>
     """
 
     def __init__(

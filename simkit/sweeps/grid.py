@@ -34,7 +34,7 @@ from simkit.simulator.fields import FIELDS, Columns, fields, groups, series, tot
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
-from simkit.surface import Framed
+from simkit.surface import Plotted
 from simkit.sweeps.engine import Progress, check_far, replays
 from traces.loops import remarks_of
 from traces.messages import how_many
@@ -49,7 +49,7 @@ SHOWN = 40  # rows of a table for people; of a longer one the fastest are shown
 FASTEST = 10
 
 
-class Sweep(Framed):
+class Sweep(Plotted):
     """Counts and times of many settings on one trace, one row for each setting and group.
 
     Attributes:
@@ -57,6 +57,12 @@ class Sweep(Framed):
         columns: the fields of a replay, NaN where a value is missing; with `by="task"` also task.
         facts: what the numbers hold for: trace, hash, cost, first_token, by, version, notes.
         notes: what a reader of the numbers should know, one line each.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = simkit.sweep("reference", ["fixed(1:3)", "svip(h=0.4:0.8:0.4)"], cost=cost)
+    >>> found.frame["policy"].to_list()
+    ['fixed(1)', 'fixed(2)', 'fixed(3)', 'svip(h=0.4)', 'svip(h=0.8)']
     """
 
     def __init__(self, policies: list[Policy], columns: Columns, facts: dict[str, Any]) -> None:
@@ -192,6 +198,12 @@ def sweep(
     Raises:
         PolicyError: a spec cannot be read, or there are more than 100,000 settings.
         UserError: as `replay` does; the message names the setting.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = simkit.sweep("reference", "fixed(1:4)", cost=cost)
+    >>> found.best()["policy"].to_list()
+    ['fixed(4)']
     """
     if by not in BY:
         raise ReplayError(f"by must be trace or task, not {by!r}")

@@ -15,6 +15,7 @@ import numpy as np
 from simkit.cluster import Cluster, joined
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
+from simkit.plot import Picture
 from simkit.policies import Policy, Setting, parse
 from simkit.simulator.arguments import (
     AnyCost,
@@ -32,7 +33,7 @@ from simkit.simulator.run import Run, rules_of
 from simkit.simulator.step_costs import PARTS
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
-from simkit.surface import Framed
+from simkit.surface import Plotted
 from simkit.sweeps.engine import Progress, check_far, replays
 from simkit.sweeps.folds import DEALS, Deals, chosen, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
@@ -83,7 +84,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned(Framed):
+class Tuned(Plotted):
     """Families of policies, tuned and judged by cross-validation.
 
     Attributes:
@@ -97,7 +98,15 @@ class Tuned(Framed):
         fold: (D, S) each prompt's fold in each deal.
         notes: what a reader of the numbers should know, one line each.
         beyond: what lies beyond what was timed, of the settings that folds chose.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = simkit.tune("reference", "fixed(1:4)", cost=cost, reference="fixed(1)")
+    >>> found.best_policy
+    Fixed(length=4, max_draft=40)
     """
+
+    _picture = Picture("speedup", ("spec", "task"))
 
     choices: list[Choice]
     reference: str
@@ -235,6 +244,12 @@ def tune(
         PolicyError: a spec cannot be read, means too many settings, or needs the future.
         ReplayError: there are no times, or too few prompts for the folds.
         UserError: as `simkit.replay` does; the message names the setting.
+
+    >>> import simkit
+    >>> cost = "linear(draft_s=1, target_s=10)"
+    >>> found = simkit.tune("reference", "svip(h=0.4:0.8:0.2)", cost=cost)
+    >>> found.best_policy
+    Fixed(length=4, max_draft=40)
     """
     check_confidence(confidence)
     where = setting(trace, cost, first_token)
