@@ -1,6 +1,7 @@
 """Recording as a function and by the command: checked early, resumed by its folder, estimated."""
 
 import json
+import time
 
 import pytest
 from commands import refused, status
@@ -187,6 +188,18 @@ def test_time_left_leaves_preparations_out(monkeypatch, capsys):
         told.advance(task, 496)
     first, last = capsys.readouterr().err.splitlines()
     assert "left" not in first and last.endswith(" about less than a second left")
+
+
+def test_lines_come_while_nothing_is_done(monkeypatch, capsys):
+    """Of one long shard, too."""
+    monkeypatch.setattr(progress, "EVERY_S", 0.05)
+    with progress.training_bar(Console(stderr=True)) as told:
+        told.add_task("attaching", total=56)
+        time.sleep(0.5)
+    ended = capsys.readouterr().err.splitlines()
+    assert len(ended) >= 2 and ended[0].startswith("simkit: attaching: 0 of 56 (0%), ")
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
 
 
 def test_lines_come_once_a_minute(capsys):

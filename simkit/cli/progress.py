@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 60.0
 """Seconds between lines, where there is no terminal."""
+_OFTEN_S = 0.05  # in tests
 
 
 @contextmanager
@@ -98,10 +100,28 @@ def _progress(console: Console, *columns: Any) -> Any:
     from rich.progress import Progress
 
     class Told(Progress):
-        """Where nobody looks at it, it says how far it is, a line a minute at most."""
+        """Where nobody looks at it, it says how far it is, a line a minute, done or not."""
 
         last_s = time.monotonic()
         begun = 0.0, 0.0
+        ended: Event | None = None
+
+        def start(self) -> None:
+            super().start()
+            if self.disable and self.ended is None:
+                self.ended = Event()
+                Thread(target=self._watch, args=(self.ended,), daemon=True).start()
+
+        def stop(self) -> None:
+            if self.ended is not None:
+                self.ended.set()
+            super().stop()
+
+        def _watch(self, ended: Event) -> None:
+            while not ended.wait(max(EVERY_S, _OFTEN_S)):
+                for task in self.tasks:
+                    if not task.finished:
+                        self._tell(task.id)
 
         def update(self, task_id: Any, **given: Any) -> None:  # pyright: ignore
             super().update(task_id, **given)
@@ -115,7 +135,7 @@ def _progress(console: Console, *columns: Any) -> Any:
             now_s = time.monotonic()
             task = self.tasks[self.task_ids.index(task_id)]
             passed_s, total = task.elapsed or 0.0, task.total
-            if not self.begun[0] and task.completed < (total or 0) / 100:
+            if not self.begun[0] and 0 < task.completed < (total or 0) / 100:
                 self.begun = task.completed, passed_s  # of 56 prompts the first token each
             if not self.disable or now_s - self.last_s < EVERY_S:
                 return
