@@ -21,6 +21,7 @@ import re
 import sys
 import warnings
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -77,9 +78,10 @@ def main(argv: list[str] | None = None) -> int:
     if given.without_proof:
         Pair.prove = lambda *args: PACKED  # pyright: ignore
     found = []
-    for name in names:
-        found.append(family(name, MAPPED[name]))
-        print(*found[-1], sep=" | ", file=sys.stderr)
+    with redirect_stdout(sys.stderr):  # libraries print warnings
+        for name in names:
+            found.append(family(name, MAPPED[name]))
+            print(*found[-1], sep=" | ")
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
     print(*table(found), sep="\n")
     return int(any(one.outcome in (SILENT, TRACEBACK) for one in found))
@@ -93,7 +95,7 @@ def table(found: list[Found]) -> list[str]:
         for one in found:
             if one.outcome == outcome:
                 whys.setdefault(_in_short(one), []).append(one.kind)
-        for why, kinds in sorted(whys.items(), key=lambda row: -len(row[1])):
+        for why, kinds in sorted(whys.items(), key=lambda row: (-len(row[1]), row[0])):
             lines.append(f"| {outcome} | {len(kinds)} | {why} | {', '.join(kinds)} |")
     totals = Counter(one.outcome for one in found)
     return [*lines, "", ", ".join(f"{outcome}: {totals[outcome]}" for outcome in OUTCOMES)]
