@@ -98,12 +98,12 @@ def test_what_is_there_alone(alone):
 def test_lists_name_what_is_not_there(alone, package):
     done = simkit_of([alone], "list", "traces")
     assert done.stdout.startswith("reference  ") and done.stdout.count("\n") == 1
-    assert done.stderr.startswith("note: more traces (reference-sampled, reference-target, ")
+    assert done.stderr.startswith("note: more traces (ladder, ladder-sampled, ")
     assert done.stderr.endswith(f", smollm2-sampled) {SAID.replace('is', 'are', 1)}\n")
     done = simkit_of([alone], "list", "traces", "smollm2")
     assert (done.returncode, done.stderr) == (2, f"simkit: smollm2 {SAID}\n")
     done = simkit_of([alone, package], "list", "traces")
-    assert (done.stdout.count("\n"), done.stderr) == (8, "")
+    assert (done.stdout.count("\n"), done.stderr) == (10, "")
 
 
 def test_the_data_package_is_found(alone, package):
