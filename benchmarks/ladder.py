@@ -3,7 +3,7 @@
 ``python -m benchmarks.ladder -o docs/_data/ladder.json --plot docs/ladder.png``
 
 Of `ladder` and `ladder-sampled`: how often each draft is accepted, by task and outside of loops,
-what the best policy can get of it, and claims at several prices of a draft token. Ten minutes.
+what the best policy can get of it, and claims at several prices of a draft token. Four minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import simkit
-from analysis.claims import by_acceptance
+from analysis.claims import ByAcceptance, by_acceptance
 from analysis.claims.by_acceptance import acceptance_of
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
@@ -26,13 +26,10 @@ from traces.outputs import write_atomic
 from traces.trace import Trace, load
 
 TRACES = {"greedy": "ladder", "sampled": "ladder-sampled"}
-RATIOS = (5, 10, 30)
-DRAWN = 10
-
-
-def cost(ratio: int) -> str:
-    """Seconds of passes: a draft token's is 1, verification takes `ratio` however wide it is."""
-    return f"linear(draft_s=1, target_s={ratio})"
+COSTS = {f"c = {c}": f"linear(draft_s=1, target_s={c})" for c in (5, 10, 30)}
+"""Prices: a draft token takes 1, a verification c however wide it is."""
+H200 = {"Qwen2.5 on an H200": "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"}
+DRAWN = "c = 10"
 
 
 def drafts(trace: Trace) -> list[tuple[str, Study]]:
@@ -64,12 +61,12 @@ def by_task(study: Study) -> dict[str, float]:
 def rung(name: str, study: Study) -> dict[str, Any]:
     """What a draft is accepted, and what it gives."""
     lengths = [f"fixed({n})" for n in range(1, 17)]
-    most = simkit.replay(study.trace, "oracle", cost=cost(DRAWN)).records()[0]
+    most = simkit.replay(study.trace, "oracle", cost=COSTS[DRAWN]).records()[0]
     best = {}
-    for ratio in RATIOS:
-        table = simkit.replay(study.trace, lengths, cost=cost(ratio)).records()
+    for price, cost in COSTS.items():
+        table = simkit.replay(study.trace, lengths, cost=cost).records()
         one = max(table, key=lambda row: row["speedup"])
-        best[str(ratio)] = [one["policy"], one["speedup"]]
+        best[price] = [one["policy"], one["speedup"]]
     return {
         "draft": name,
         "acceptance": acceptance_of(study).text(),
@@ -80,12 +77,7 @@ def rung(name: str, study: Study) -> dict[str, Any]:
     }
 
 
-def claims(trace: Trace, ratio: int) -> Any:
-    """Verdicts of each draft."""
-    return by_acceptance([trace], cost(ratio))
-
-
-def rows(found: dict[int, Any]) -> Iterator[list[str]]:
+def rows(found: dict[str, ByAcceptance]) -> Iterator[list[str]]:
     """A row for each claim that a draft decides: its name, then at which acceptance it holds."""
     first, *_ = found.values()
     for k, (one, *_) in enumerate(first.claims):
@@ -110,9 +102,10 @@ def main() -> None:
         print(f"{sampler}: drafts", flush=True)
         kept[sampler] = {"rungs": [rung(*one) for one in drafts(trace)]}
         found = {}
-        for ratio in RATIOS:
-            print(f"{sampler}: claims at c = {ratio}", flush=True)
-            found[ratio] = claims(trace, ratio)
+        for price, cost in {**COSTS, **H200}.items():
+            print(f"{sampler}: claims, {price}", flush=True)
+            found[price] = by_acceptance([trace], cost)
+        kept[sampler]["prices"] = list(found)
         kept[sampler]["claims"] = list(rows(found))
         if sampler == "greedy":
             found[DRAWN].save(args.plot)

@@ -86,8 +86,9 @@ def ladder() -> str:
     from simkit.simulator.display import markdown
 
     found = kept("ladder")
+    first, *_ = found["greedy"]["rungs"]
     heads = ("draft", "accepted", "outside of loops", "accepted, T = 1", "`oracle`, tokens/step",
-             *(f"best length at c = {c}" for c in (5, 10, 30)))  # fmt: skip
+             *(f"best length, {price}" for price in first["best_fixed"]))  # fmt: skip
     sampled = {one["draft"]: one["acceptance"] for one in found["sampled"]["rungs"]}
     rows = []
     for one in found["greedy"]["rungs"]:
@@ -112,11 +113,11 @@ def ladder_by_task() -> str:
 
 
 def ladder_claims(sampler: str) -> str:
-    """At which acceptance each claim holds, by the cost ratio c."""
+    """At which acceptance each claim holds, at several prices."""
     from simkit.simulator.display import markdown
 
-    heads = ("claim", *(f"c = {c}" for c in (5, 10, 30)))
-    return "\n".join(markdown(heads, kept("ladder")[sampler]["claims"]))
+    found = kept("ladder")[sampler]
+    return "\n".join(markdown(("claim", *found["prices"]), found["claims"]))
 
 
 def printed(name: str) -> str:
