@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,15 +92,11 @@ def gap(
         deals: see `simkit.sweeps.tune`.
 
     Raises:
-        ReplayError: a candidate runs both models at once, so the prophet does not bound it; or as
-            `simkit.sweeps.tune` does.
+        ReplayError: a candidate runs both models at once; or as `simkit.sweeps.tune` does.
         PolicyError: a candidate needs the future; or as `simkit.sweeps.tune` does.
         UserError: as `simkit.replay` does; the message names the setting.
 
-    >>> from analysis import gap
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> found = gap("reference", "svip(h=0.4:1.2:0.4)", cost=cost)
-    >>> found.frame["part"].to_list()
+    >>> analysis.gap("reference", "svip(h=0.4:1.2:0.4)").frame["part"].to_list()
     ['fixed', 'prophet', 'gap', 'reachable', 'overhead', 'unreachable']
     """
     where = setting(trace, cost, first_token)
@@ -116,9 +112,12 @@ def gap(
     choices = {choice.spec: choice.folds for choice in tuned.choices}
     notes = [*(where.charge.remarks if where.charge else [])]
     notes += together([*tuned.beyond, *prophet.beyond])
-    notes += [] if seconds["gap"].any() else [NO_GAP]
-    notes += few_below({None: trace.n_sequences})
+    notes += _of_few(seconds, trace.n_sequences)
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
+
+
+def _of_few(seconds: Mapping[str, np.ndarray], n_prompts: int) -> list[str]:
+    return [*([] if seconds["gap"].any() else [NO_GAP]), *few_below({None: n_prompts})]
 
 
 def _within(

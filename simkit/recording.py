@@ -372,26 +372,16 @@ def record(
     """Run a draft/target pair, or a target alone, on prompts and write a trace.
 
     Args that are not named here are those of `RecordRequest`. Prompts may also be texts, or objects
-    as the lines of a file hold them ("prompt", "messages" or "prompt_tokens", with "task" and "id";
-    see docs/record.md). `out` is the folder of the new trace. With `resume` the recording in `out`
-    goes on, if there is one: it knows what it was asked for but prompts that came as a list, and
-    options that are given too must agree with that. `progress` is told how many output tokens are
-    done at most, and of how many; `ray` is the address of a Ray cluster whose workers record, or
-    "local", see `simkit.cluster.joined`.
+    as the lines of a file hold them (docs/record.md). `out` is the folder of the new trace. With
+    `resume` the recording in it goes on, if there is one; options that are given too must agree.
+    `progress` is told how many output tokens are done, and of how many; `ray`: a cluster's address.
 
     Raises:
         RecordError: prompts or models cannot be recorded, a number is out of range, or torch or
             transformers is not installed.
         TraceError: the folder cannot be written, or holds another recording.
 
-    >>> import tempfile
-    >>> import simkit
-    >>> from traces.bundle import ROOT
-    >>> models, how = ROOT / "reference" / "models", {"max_draft": 3, "max_new_tokens": 8}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pair = {"target": models / "target", "draft": models / "draft"}
-    ...     trace = simkit.record(**pair, prompts=["def add(a, b):"], out=f"{folder}/t", **how)
-    ...     trace.n_positions
+    >>> simkit.record(f"{MODELS}/target", ["def add(a, b):"], "new", max_new_tokens=8).n_positions
     8
     """
     named = dict(locals())

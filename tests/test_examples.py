@@ -11,6 +11,7 @@ import traces
 from analysis import claims, compare
 from analysis.claims import ByAcceptance
 from simkit.surface import Plotted
+from traces.bundle import ROOT
 
 TOP = {
     f"{module.__name__}.{name}": getattr(module, name)
@@ -21,9 +22,21 @@ TOP = {
 MORE = (claims.check, claims.by_acceptance, compare.compare, ByAcceptance.plot, Plotted.plot)
 
 
+NAMES = {
+    "simkit": simkit,
+    "traces": traces,
+    "analysis": analysis,
+    "check": claims.check,
+    "CLAIMS": claims.CLAIMS,
+    "MODELS": ROOT / "reference" / "models",
+}
+"""What the shortest examples take for granted."""
+
+
 @pytest.fixture(autouse=True)
-def drawn_nowhere():
+def somewhere_else(tmp_path, monkeypatch):
     matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", TOP)
@@ -35,7 +48,7 @@ def test_public_names_have_an_example(name):
 def test_examples_give_what_they_show(name):
     thing = TOP.get(name) or next(one for one in MORE if one.__qualname__ == name)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
-    found = finder.find(thing, name, globs={})
+    found = finder.find(thing, name, globs=dict(NAMES))
     said = []
     for one in found:
         runner.run(one, out=said.append)

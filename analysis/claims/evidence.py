@@ -41,6 +41,11 @@ class Evidence(Replays):
         super().__init__(trace, cost, first_token)
         self.sampled = sampled
 
+    def make_room(self) -> None:
+        """Let go of what figures and claims before have kept; see `Study.make_room`."""
+        for one in (self, *([] if self.sampled is None else [self.sampled])):
+            one.study.make_room()
+
     @cached_property
     def outside(self) -> Outside:
         """What of the outputs lies outside of verbatim loops.

@@ -213,20 +213,15 @@ def check(
             the one bundled beside the trace, if there is one.
         claims: which; None means all of them.
         progress: called with how many are done, and of how many.
-        placebo: seed of the coin flips that claims are tested on as well
-            (`traces.placebo.placebo`); None leaves them out, and so does a trace of more than
-            `analysis.study.LONG` positions.
+        placebo: seed of the coin flips that claims are tested on as well (`traces.placebo`); None
+            leaves them out, and so does a trace of more than `analysis.study.LONG` positions.
         first_token: see `simkit.replay`; of a study, its own.
 
     Raises:
         UserError: the trace or the cost cannot be read, or `sampled` is greedy, of other models,
-            or the trace itself. A claim that this trace cannot test is no error: its verdict says
-            so.
+            or the trace itself. A claim that cannot be tested is no error: its verdict says so.
 
-    >>> from analysis.claims import CLAIMS, check
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> found = check("reference", cost=cost, claims=[CLAIMS["speculation_pays"]])
-    >>> [str(one.verdict) for one in found.of]
+    >>> check("reference", claims=[CLAIMS["speculation_pays"]]).frame["verdict"].to_list()
     ['holds']
     """
     study = study_of(trace, first_token)
@@ -242,8 +237,7 @@ def check(
     known = shares(one, other, cost) if first == "draft" else {}
     wanted, found = list(all_claims() if claims is None else claims), []
     for claim in wanted:
-        for some in (study, *([] if sampling is None else [sampling.study])):
-            some.make_room()
+        at.make_room()
         with priced.watching():
             mine = examine(claim, at)
         found.append(_beside_null(mine, null, known))

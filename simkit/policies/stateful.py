@@ -161,17 +161,15 @@ def policy(
     """Make a function, a class or a generator a policy (decorator, with or without arguments).
 
     A function takes (depth, row) and says whether drafting stops after this token; it keeps no
-    state. A class is made anew for each sequence; its `stop(depth, row)` says the same, its
-    `update(outcome)`, if it has one, is told what came of each step, and its `limit()`, if it has
-    one, says before each draft how many tokens it may have. A generator is started anew for each
-    sequence; it is sent a `Token` for each drafted token, and yields whether to stop (what it
-    yields first is not looked at). Defaults of the class's or the generator's arguments are the
-    policy's; called with others, `rule(h=0.3)`, it is the policy with those.
+    state. A class is made anew for each sequence: `stop(depth, row)` says the same; if it has them,
+    `update(outcome)` is told what came of each step, and `limit()` says before each draft how many
+    tokens it may have. A generator is started anew for each sequence; it is sent a `Token` for each
+    drafted token, and yields whether to stop (its first yield is not looked at). Defaults of their
+    arguments are the policy's; `rule(h=0.3)` is the policy with another.
 
     Args:
         rule: what is decorated.
-        columns: which of the trace's columns a row holds, by their names; None means all that a
-            drafter sees.
+        columns: names of the columns that a row holds; None means all that a drafter sees.
         name: how results call the policy; by default the name of what is decorated.
         max_draft: the longest draft, in tokens.
         carried: how long the state of a class or a generator lasts: "sequence", or all of a "run",
@@ -179,20 +177,12 @@ def policy(
         compiled: compile a function with numba: a first replay takes seconds longer, those of long
             traces are fast. It is compiled anew where a value that it reads has changed.
 
-    Returns:
-        the policy, or what makes one of a rule.
-
     Raises:
         PolicyError: the rule, or an argument, is wrong.
 
-    >>> import simkit
-    >>> @simkit.policy(columns=["draft_entropy"])
-    ... def calm(depth, row):
-    ...     return row.draft_entropy > 1.5
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> result = simkit.replay("reference", calm, cost=cost)
-    >>> result.records()[0]["drafted"]
-    18552
+    >>> rule = simkit.policy(lambda depth, row: row.draft_entropy > 1.5, columns=["draft_entropy"])
+    >>> simkit.replay("reference", rule).frame["drafted"].to_list()
+    [18552]
     """
     from traces.schema import DRAFT_STATISTICS
 

@@ -96,27 +96,22 @@ def serve(
     """Serve requests, each with the outcomes of one of a trace's sequences.
 
     A controller is an object, a spec (with ranges), a draft-length policy or its spec, which each
-    request follows by itself, or a function of a `View`. Requests come by one of `rate`, so many a
-    second, at random; `concurrency`, so many in flight in a closed loop; `arrivals`, times in
-    seconds or a file of them (`arrivals_unit` is of its time stamps, see `read_times`); and
-    `copies`, so many of each request at once, as SpecDecode-Bench has it. `requests` is how many:
-    "default" as many as there are arrival times, else `REQUESTS`; None each sequence once. If
-    `drawn`, each of `seeds` runs draws prompts with replacement, as many as the trace has; else
-    they go round in order. `rates` are chances that a token at depth 1, 2, … is accepted if those
-    before it were, drawn in place of the trace's outcomes. `limits` are the most seconds a request
-    may take, by `ttft_s`, `tpot_s`, `latency_s` and `gap_s`: goodput is counted under them. The
-    engine serves batches of 64 at most unless given, `drafter` names an attached one, others are
-    as in `simkit.sweep`.
+    request follows by itself, or a function of a `View`. Requests come by one of `rate`, a second,
+    at random; `concurrency`, in flight in a closed loop; `arrivals`, times in seconds or a file of
+    them (`arrivals_unit`: see `read_times`); and `copies` of each request at once. `requests` is
+    how many: "default" as many as there are arrival times, else `REQUESTS`; None each sequence
+    once. If `drawn`, each of `seeds` runs draws prompts with replacement, as many as the trace has;
+    else they go round in order. `rates` are chances that a token at depth 1, 2, … is accepted if
+    those before it were, drawn in place of the trace's outcomes. Goodput is counted under `limits`,
+    the most seconds of `ttft_s`, `tpot_s`, `latency_s` and `gap_s`. The engine serves batches of 64
+    at most unless given, `drafter` names an attached one, others are as in `simkit.sweep`.
 
     Raises:
-        UserError: an argument is out of range, the controller does not fit the trace or the cost,
-            there are no times, or a batch is beyond those that were timed.
+        UserError: an argument is out of range or does not fit the others, or times are missing.
 
-    >>> import simkit
     >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
-    >>> served = simkit.serve("reference", ["none", "static(3)"], cost, concurrency=4, requests=40)
-    >>> served.best("steady_tokens_s")["controller"].to_list()
-    ['static(3)']
+    >>> simkit.serve("reference", "static(3)", cost, concurrency=4, requests=40, seeds=1)
+    <Served: 1 setting, 1 run>
     """
     check_confidence(confidence)
     loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from simkit.drafters.route import is_choice
 from simkit.drafters.route import parse as parse_choice
@@ -73,11 +73,10 @@ def replay(
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
         policies: one or more; each an object, a spec such as "svip(h=0.4)", or a function
-            (depth, row) -> stop, where row has the draft's statistics. Equal ones count once;
-            functions of one name are numbered, "rule", "rule (2)", …. Or those of each drafter, by
-            the drafters' names; "own" is the one that the trace was recorded with, and
-            "route(suffix, own, least=3)" or "best_of(suffix, own)" are several in one decoder, of
-            which the last follows the policies (`simkit.drafters.route`).
+            (depth, row) -> stop, where row has the draft's statistics. Equal ones count once. Or
+            those of each drafter, by the drafters' names; "own" is the recorded one,
+            "route(suffix, own, least=3)" or "best_of(suffix, own)" several in one decoder, of which
+            the last follows the policies (`simkit.drafters.route`).
         cost: seconds of the parts of a step; an object, a spec or a file's name. Without it the
             trace's own timing samples count; a trace without them gives no times.
         by: what one row of the result stands for; by "span", of which `simkit spans` writes which
@@ -93,22 +92,15 @@ def replay(
         ReplayError: a policy wants a row that was not recorded, or an argument is unknown.
         TraceError: a column that a policy reads was not recorded.
 
-    >>> import simkit
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> result = simkit.replay("reference", ["fixed(3)", "oracle"], cost=cost)
-    >>> [(row["policy"], row["steps"]) for row in result.records()]
-    [('fixed(3)', 9414), ('oracle()', 6672)]
+    >>> simkit.replay("reference", ["fixed(3)", "oracle"]).frame["steps"].to_list()
+    [9414, 6672]
     """
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")
     check_confidence(confidence)
     trace = opened(trace)
     if isinstance(policies, Mapping):
-        if not policies:
-            raise ReplayError("there is no drafter to replay")
-        settings = cost, by, first_token, confidence, seed
-        found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
-        return ByDrafter(found, confidence, seed)
+        return _by_drafter(trace, policies, (cost, by, first_token, confidence, seed))
     if not trace.manifest.drafter.can("replay"):
         from simkit.simulator.intervals import logged
 
@@ -128,6 +120,15 @@ def _runs(chosen: list[Policy], where: Setting, by: By) -> list[Run]:
 
 def _one_by_one(policies: Iterable[Policy], where: Setting) -> Iterator[Run]:
     return (run(policy, *where) for policy in policies)
+
+
+def _by_drafter(
+    trace: Trace, policies: Mapping[Any, Any], settings: tuple[Any, By, Any, float, int]
+) -> ByDrafter:
+    if not policies:
+        raise ReplayError("there is no drafter to replay")
+    found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
+    return ByDrafter(found, *settings[3:])
 
 
 def _of(

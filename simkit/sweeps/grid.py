@@ -181,28 +181,22 @@ def sweep(
 
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
-        specs: specs with ranges such as "svip(h=0.1:1.0:0.05)", policies, or functions. Settings
-            that occur twice count once.
+        specs: specs with ranges such as "svip(h=0.1:1.0:0.05)", policies, or functions.
         cost: see `replay`.
         by: what one row stands for.
         first_token: see `replay`.
         threads: None means one for each core that this process may use.
-        intervals: whether to bootstrap the speedups' intervals, which takes far longer than the
-            replays.
+        intervals: whether to bootstrap the speedups' intervals, far longer than the replays.
         confidence: of these intervals.
         seed: of the bootstrap.
         progress: called with the number of settings done, and of all.
-        ray: address of a Ray cluster whose workers replay, or "local"; see `simkit.cluster.joined`.
-            threads is then how many workers there are at most.
+        ray: address of a Ray cluster of at most `threads` workers; see `simkit.cluster.joined`.
 
     Raises:
         PolicyError: a spec cannot be read, or there are more than 100,000 settings.
         UserError: as `replay` does; the message names the setting.
 
-    >>> import simkit
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> found = simkit.sweep("reference", "fixed(1:4)", cost=cost)
-    >>> found.best()["policy"].to_list()
+    >>> simkit.sweep("reference", "fixed(1:4)").best()["policy"].to_list()
     ['fixed(4)']
     """
     if by not in BY:

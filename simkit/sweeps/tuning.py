@@ -221,21 +221,20 @@ def tune(
 ) -> Tuned:
     """Choose arguments of policies by cross-validation over prompts.
 
-    For each fold a family's setting is chosen by the least time of the prompts outside it, and
-    judged on those inside. State that lasts a whole run goes through all prompts in order, held-out
-    ones too; `rate_optimal` fits scores out of fold, but its rate to all prompts.
+    A fold's setting is the one with the least time of the prompts outside it. State that lasts a
+    whole run goes through all prompts; `rate_optimal` fits its rate to all, scores out of fold.
 
     Args:
-        trace: see `simkit.replay`, as for cost, first_token and confidence.
+        trace: see `simkit.replay`.
         specs: families: a spec with ranges, "svip(h=0.1:1.0:0.05)", a policy, or a function.
-        cost: of the steps.
+        cost: see `simkit.replay`.
         folds: of prompts, random, stratified by task.
         seed: of the folds, and of the bootstrap.
         by: "task" tunes on each task's prompts apart.
         reference: family to compare with; None means "fixed(0:20)", or up to Γ if that is less.
         first_token: "draft" or "prefill".
         confidence: of the bootstrap intervals.
-        threads: see `simkit.sweep`, as for progress.
+        threads: see `simkit.sweep`.
         progress: called as settings are done.
         deals: how often prompts are dealt into folds; times are means over the deals.
         ray: see `simkit.sweep`.
@@ -245,20 +244,15 @@ def tune(
         ReplayError: there are no times, or too few prompts for the folds.
         UserError: as `simkit.replay` does; the message names the setting.
 
-    >>> import simkit
-    >>> cost = "linear(draft_s=1, target_s=10)"
-    >>> found = simkit.tune("reference", "svip(h=0.4:0.8:0.2)", cost=cost)
-    >>> found.best_policy
+    >>> simkit.tune("reference", "svip(h=0.4:0.8:0.2)").best_policy
     Fixed(length=4, max_draft=40)
     """
     check_confidence(confidence)
     where = setting(trace, cost, first_token)
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
-    check_far(where, ray)
     search = _Search(where, by, folds, seed, deals)
-    with joined(ray, threads) as cluster:
-        found = search(families, threads, progress, cluster)
+    found = search.on(ray, families, threads, progress)
     return _tuned(search, found, reference, (confidence, seed), threads)
 
 
@@ -359,6 +353,18 @@ class _Search:
             fold[:, rows] = one.fold
             self.deals.append(Deals(fold, folds))
         self.fold = np.max([one.fold for one in self.deals], axis=0)
+
+    def on(
+        self,
+        ray: str | None,
+        families: dict[str, list[Policy]],
+        threads: int | None,
+        progress: Progress | None,
+    ) -> dict[str, _Family]:
+        """Replay every setting once, over a cluster if there is an address, and choose."""
+        check_far(self.where, ray)
+        with joined(ray, threads) as cluster:
+            return self(families, threads, progress, cluster)
 
     def __call__(
         self,
