@@ -6,6 +6,7 @@ Figures for papers, with captions and their numbers, are those of `analysis.figu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
+_WIDTH = 75  # letters of a note's line
 _MOST = 40
 """Rows that are drawn; of more, those with the largest values."""
 
@@ -35,7 +37,13 @@ class Picture(NamedTuple):
     along: str | None = None
 
 
-def draw(frame: pl.DataFrame, picture: Picture, what: str | None, ax: Axes | None) -> Axes:
+def draw(
+    frame: pl.DataFrame,
+    picture: Picture,
+    what: str | None,
+    ax: Axes | None,
+    notes: Sequence[str] = (),
+) -> Axes:
     """Draw a column of a result, with its interval if it has one.
 
     Args:
@@ -43,6 +51,7 @@ def draw(frame: pl.DataFrame, picture: Picture, what: str | None, ax: Axes | Non
         picture: of its kind.
         what: the column; None: the picture's.
         ax: to draw on; None: a new figure's.
+        notes: what a reader of the numbers should know, drawn above them.
 
     Raises:
         UserError: there is no such column, or it holds no numbers.
@@ -60,13 +69,14 @@ def draw(frame: pl.DataFrame, picture: Picture, what: str | None, ax: Axes | Non
     names = _names(rows, picture.of)
     values, arms = rows[what].to_numpy(), _arms(rows, what)
     ax = pyplot.subplots(layout="constrained")[1] if ax is None else ax
+    cut = [f"{len(rows)} of {len(whole)}, the largest"] if len(rows) < len(whole) else []
+    said = [line for note in [*cut, *notes] for line in wrap(note, _WIDTH)]
+    ax.set_title("\n".join(said), loc="left", fontsize="x-small")
     if picture.along is None:
         at = np.arange(len(rows))[::-1]
         ax.errorbar(values, at, xerr=arms, fmt="o", capsize=2)
         ax.set_yticks(at, names)
         ax.set_xlabel(what)
-        if len(rows) < len(whole):
-            ax.set_title(f"{len(rows)} of {len(whole)}, the largest", loc="left")
         return ax
     along = rows[picture.along].to_numpy()
     for name in dict.fromkeys(names):

@@ -19,6 +19,7 @@ class Framed(Helpful):
 
     if TYPE_CHECKING:
         frame: Any
+        notes: Any
 
     def to_polars(self) -> pl.DataFrame:
         """`frame`, by the name under which other libraries have it."""
@@ -43,7 +44,7 @@ class Plotted(Framed):
     _picture = Picture("speedup", ("drafter", "policy", "task", "span", "sequence"))
 
     def plot(self, what: str | None = None, ax: Axes | None = None) -> Axes:
-        """Draw a column of `frame`, with its 95% interval where it has one.
+        """Draw a column of `frame`, with its interval where it has one, and the result's notes.
 
         Args:
             what: the column; None: the speedup, of a served run `steady_tokens_s`.
@@ -57,4 +58,4 @@ class Plotted(Framed):
         >>> found.plot("tokens_per_step").get_xlabel()
         'tokens_per_step'
         """
-        return draw(self.frame, self._picture, what, ax)
+        return draw(self.frame, self._picture, what, ax, self.notes)

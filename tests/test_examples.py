@@ -86,10 +86,17 @@ def test_results_are_drawn(kind):
         assert sorted(ends) == pytest.approx(sorted(wanted))
 
 
+def test_notes_of_weak_numbers_are_in_the_picture():
+    """Times beyond those that were taken, loops: what the table says, the picture says."""
+    result = simkit.replay("reference", ["fixed(3)", "oracle"])
+    drawn = result.plot().get_title(loc="left").replace("\n", " ")
+    assert len(result.notes) > 1 and all(note in drawn for note in result.notes)
+
+
 def test_of_many_rows_the_largest_are_drawn():
     found = simkit.sweep("reference", "svip(h=0.1:2:0.02)", COST)
     ax = found.plot()
-    assert ax.get_title(loc="left") == "40 of 96, the largest"
+    assert ax.get_title(loc="left").startswith("40 of 96, the largest\n")
     largest = found.frame["speedup"].top_k(40).min()
     assert min(ax.containers[0][0].get_xdata()) == pytest.approx(largest)
 
