@@ -164,3 +164,11 @@ def test_the_lowest_of_several_likeliest_ids_is_taken():
     logits = torch.tensor([[0.0, 2.0, 1.0, 2.0], [3.0, -torch.inf, 3.0, 0.0]])
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         assert LogitRows(logits.to(dtype), 0.0).best.tolist() == [1, 0]
+
+
+@given(arrays(np.float32, (3, 64), elements=st.floats(-300, 300, width=32)))
+@settings(deadline=None)
+def test_the_compiled_deviation_is_torchs(values):
+    rows = torch.from_numpy(values)
+    expected = rows.double().std(-1).float()
+    torch.testing.assert_close(sums.deviation(rows), expected, rtol=1e-5, atol=1e-4)

@@ -14,8 +14,10 @@ from traces.record.path import target_columns
 from traces.record.plan import Plan
 from traces.record.proof_passes import own
 from traces.record.statistics import target_rows
+from traces.record.wide import wide
 
 _AT_ONCE = 256  # rows of logits that are held
+_REDUCED = 32  # of them at once on a CPU, in whose cache they stay
 
 
 def follow(
@@ -45,7 +47,7 @@ def follow(
     found = []
     for prompt, output in zip(prompts, outputs, strict=True):
         parts, at = [], 0
-        for logits in (_passes if is_packed else _own_pass)(target, prompt, output):
+        for logits in _reduced(target, prompt, output, is_packed):
             p = target_rows(logits, plan.sampler, plan.kernel)
             y = torch.tensor(output[at : at + len(logits)], device=logits.device)
             agreement.see(p, y, randomness)
@@ -56,16 +58,24 @@ def follow(
     return found, agreement
 
 
+def _reduced(
+    target: Alone, prompt: list[int], output: list[int], is_packed: bool
+) -> Iterator[Tensor]:
+    """The logits (n, V) before the next few tokens of an output, until all have been read."""
+    for logits in (_passes if is_packed else _own_pass)(target, prompt, output):
+        yield from logits.split(_REDUCED if logits.device.type == "cpu" else len(logits))
+
+
 def _own_pass(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:
     """The same of a model that takes no masks: the whole text at once."""
     places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
-    with torch.inference_mode():
+    with torch.inference_mode(), wide():
         logits = own(target.target, prompt + output[:-1], places).logits[:, : target.vocab_size]
-    yield from logits.split(_AT_ONCE)
+    yield logits
 
 
 def _passes(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:
-    """The logits (n, V) before the next n tokens of an output, until all have been read."""
+    """The logits (n, V) before the next n tokens of an output, a pass each."""
     text = prompt + output[:-1]
     model = Forward(target.target, target.vocab_size, len(text))
     pads = torch.zeros(1, dtype=torch.long, device=model.device)
@@ -74,5 +84,7 @@ def _passes(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Ten
         tokens = torch.tensor([text[begin:end]], device=model.device)
         positions = torch.arange(begin, end, device=model.device)[None]
         kept = end - max(begin, len(prompt) - 1)
-        yield model.pass_(tokens, positions, causal_mask(pads, begin, end), kept)[0]
+        with wide():
+            logits = model.pass_(tokens, positions, causal_mask(pads, begin, end), kept)[0]
+        yield logits
         begin, end = end, min(len(text), end + _AT_ONCE)

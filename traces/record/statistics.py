@@ -107,12 +107,12 @@ ROUNDING = {torch.float64: 1e-5, torch.float32: 2e-4, torch.float16: 4e-3, torch
 def rounding(logits: Tensor) -> Tensor:
     """Nats within which two tokens of a row (N, V) are as likely, in logits of this dtype (N,)."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return ROUNDING.get(logits.dtype, ROUNDING[torch.float32]) * wide.std(-1)
+    return ROUNDING.get(logits.dtype, ROUNDING[torch.float32]) * sums.deviation(wide)
 
 
 def near_ties(p: LogitRows) -> Tensor:
     """Whether another token than the likeliest is as likely but for rounding (N,)."""
-    most = p.given.topk(2, -1).values.double()
+    most = sums.largest(p.logits, 2).double()
     return most[:, 0] - most[:, 1] <= rounding(p.given)
 
 
