@@ -31,11 +31,11 @@ SOUGHT = {  # from the first page, by links of the texts alone
     "the claims": "docs/claims.html#all-claims-on-reference",
     "how to resume a recording": "docs/newcomer.html#record",
     "the rule of a policy": "docs/policies.html",
-    "an option of a command": "docs/commands.html#simkit-record",
+    "an option of a command": "docs/command-line.html#simkit-record",
     "a figure": "docs/gallery.html",
     "what goes to an engine": "docs/engines.html",
 }
-DOORS = ("record", "choose", "papers", "load", "extending")
+DOORS = ("record", "choose", "papers", "serving", "extending")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_public_names_are_in_the_reference(site, module):
 def test_every_command_is_in_the_reference(site):
     from simkit.cli import _HELP
 
-    text = (site / "docs/commands.html").read_text(encoding="utf-8")
+    text = (site / "docs/command-line.html").read_text(encoding="utf-8")
     assert not [name for name in _HELP if f'id="simkit-{name}"' not in text]
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/latency-atlas.md, from the committed samples.
+"""The tables of docs/costs.md, from the committed samples.
 
 python -m benchmarks.gpu.atlas_table
 """

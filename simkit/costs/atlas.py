@@ -27,7 +27,7 @@ _COLUMNS = LATENCY.insert(0, pa.field("model", pa.string(), False))
 @register
 @dataclass(frozen=True)
 class Atlas(CostModel):
-    """Medians of the passes of two models on an NVIDIA H200, in bfloat16 (docs/latency-atlas.md).
+    """Medians of the passes of two models on an NVIDIA H200, in bfloat16 (docs/costs.md).
 
     They are read as `Measured` reads samples. What the atlas has not timed is given here.
 
@@ -56,7 +56,7 @@ class Atlas(CostModel):
 
     name = "atlas"
     what = "medians of passes on an H200: atlas(target=qwen3-8b, draft=qwen3-0.6b), of 15 models"
-    source = "the latency atlas, docs/latency-atlas.md"
+    source = "the latency atlas, docs/costs.md"
 
     def __post_init__(self) -> None:
         check_seconds(self)
