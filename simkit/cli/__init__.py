@@ -242,6 +242,14 @@ def _say_version(asked: bool) -> None:
 
 @app.callback()
 def _app(
+    ctx: typer.Context,
+    study: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings of a study, TOML: what options have that are not given.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -250,6 +258,11 @@ def _app(
     ] = False,
 ) -> None:
     """Record a speculative-decoding pair once, then replay any draft-length policy offline."""
+    if study is not None and ctx.invoked_subcommand is not None:
+        from simkit.cli.study import defaults
+
+        command = ctx.invoked_subcommand
+        ctx.default_map = {command: defaults(ctx.command, ctx, study, command)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from simkit.cli.groups import grouped
-from simkit.cli.options import MORE, Device, Resume, Revision, TraceFolder, TracesDtype
+from simkit.cli.options import GIVEN, MORE, Device, Resume, Revision, TraceFolder, TracesDtype
 from simkit.cli.progress import resumable, training_bar
 from simkit.cli.running import must_fit
 from traces.errors import DrafterError
@@ -172,7 +172,7 @@ def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachReque
         raise DrafterError("--drafter is missing: give what is to be attached")
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     for name, source in sources.items():
-        if name not in ("trace", "resume") and source and source.name == "COMMANDLINE":
+        if name not in ("trace", "resume") and source and source.name in GIVEN:
             raise DrafterError(
                 f"--{name.replace('_', '-')} belongs to a drafter: give --drafter, too"
             )

@@ -15,6 +15,7 @@ from traces.sampler import Sampler
 
 DRAWN, KEPT, RUN = "How tokens are drawn", "What is kept", "How models are run"
 """Titles of groups of options in a command's help."""
+GIVEN = ("COMMANDLINE", "DEFAULT_MAP")  # sources of what was said, there or in a study's file
 MORE = "More options"
 """Title of options that are seldom used: `--help` leaves them out, `--help-all` has them."""
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from simkit.cli.groups import grouped
 from simkit.cli.options import (
+    GIVEN,
     KEPT,
     MORE,
     RUN,
@@ -212,11 +213,7 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
     given = {}
     for name, value in ctx.params.items():
         source = ctx.get_parameter_source(name)
-        if (
-            name not in ("out", "resume", "ray")
-            and source is not None
-            and source.name == "COMMANDLINE"
-        ):
+        if name not in ("out", "resume", "ray") and source is not None and source.name in GIVEN:
             value = value.value if isinstance(value, StrEnum) else value
             given[name] = str(value) if isinstance(value, Path) else value
     return given
