@@ -11,10 +11,10 @@ from traces.recipes.smollm2 import teacher
 VOCAB = 300
 
 
-def tiny_model(scale=8):
-    """One layer, 160 wide; the larger the scale of its embeddings, the surer it is."""
+def tiny_model(scale=8, layers=1):
+    """Few layers, 160 wide; the larger the scale of its embeddings, the surer it is."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 160, "intermediate_size": 64, "num_hidden_layers": 1}
+    sizes = {"hidden_size": 160, "intermediate_size": 64, "num_hidden_layers": layers}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
     config = LlamaConfig(vocab_size=VOCAB, max_position_embeddings=64, **sizes, **heads)
     net = LlamaForCausalLM(config).eval()

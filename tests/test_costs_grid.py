@@ -18,6 +18,7 @@ from simkit.drafters import layout_of
 from simkit.simulator.beyond import share_text
 from simkit.simulator.step_costs import Charge
 from traces import load
+from traces.errors import UserError
 
 TOKENS, CONTEXTS = np.array([1.0, 2, 5, 9, 16]), np.array([10.0, 40, 90, 200])
 FAR = np.array([0.0, 10, 17, 40, 150, 200, 201, 1000, 50_000])
@@ -116,6 +117,23 @@ def test_seconds_never_fall_and_are_never_negative(seconds, timed_):
     assert (found > 0).all()
     slack = 1e-9 * found.max()
     assert (np.diff(found, axis=0) >= -slack).all() and (np.diff(found, axis=1) >= -slack).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(TABLES)
+def test_seconds_that_may_dip_are_the_medians(seconds):
+    seconds = np.maximum.accumulate(seconds, 0)
+    cells = [(n, c, seconds[i, j], 0) for i, c in enumerate(CONTEXTS) for j, n in enumerate(TOKENS)]
+    grid = Grid.fit(np.array(cells).T, dips=True)
+    assert at(grid, TOKENS, CONTEXTS) == pytest.approx(seconds, rel=1e-12)
+    assert (at(grid, WIDE, FAR) > 0).all()
+
+
+def test_what_knows_the_future_needs_passes_that_never_dip():
+    found = simkit.replay("reference", ["fixed(3)", "oracle"], cost="measured(dips=true)")
+    assert all(row["speedup"] > 1 for row in found.records())
+    with pytest.raises(UserError, match="leave out dips=true"):
+        simkit.replay("reference", "prophet", cost="measured(dips=true)")
 
 
 @settings(max_examples=60, deadline=None)

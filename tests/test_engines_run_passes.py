@@ -52,13 +52,17 @@ def asked(part, policies, has_draft=True):
     ]
 
 
-@pytest.fixture(scope="module")
-def samples():
+def samples_of_all():
     part = recorded_part(traces.load("reference"), 8, 96)
     alone = asked(part, ["autoregressive"], has_draft=False)
     lookups = asked(part, [f"fixed({k})" for k in (1, 2, 3, 4, 5, 7, 8)], has_draft=False)
     drafted = asked(part, [f"fixed({k})" for k in passes.FITTED])
     return passes.samples(alone, lookups, drafted, FACTS)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return samples_of_all()
 
 
 def test_passes_are_found(samples):
@@ -81,6 +85,22 @@ def test_speeds_are_predicted(samples):
     result = EngineFidelity("made up", [], [], found, 1.0)
     assert all(one.low <= one.measured <= one.high for one in found)
     assert result.errors[1] < 0.02 and result.passes, [one.error for one in found]
+
+
+def test_an_engine_that_is_faster_over_more_tokens_is_predicted_too(monkeypatch):
+    """As llama.cpp is over nine tokens: no cost that never falls prices eight of them and nine."""
+    usual = verify_s
+    monkeypatch.setitem(
+        globals(), "verify_s", lambda n, c: usual(n, c) * np.where(np.less(n, 9), 1 + n / 4, 2)
+    )
+    part = recorded_at(traces.load("reference"), list(range(3, 123, 8)), 96, samples_of_all())
+    arms = [EngineArm(simkit.policies.Fixed(k), ALONE.written) for k in (5, 7, 8)]
+    alone = [[one.answer] for one in asked(part, ["autoregressive"], has_draft=False)]
+    own = [[[one.answer] for one in asked(part, [arm.name])] for arm in arms]
+    found = speeds(arms, predictions(part, arms, "prefill"), alone, own)
+    assert max(abs(one.error) for one in found) < 0.02, [one.error for one in found]
+    rising = [run["speedup"] for run in simkit.replay(part.trace, ["fixed(8)"]).records()]
+    assert rising[0] < 0.9 * found[2].measured
 
 
 def test_an_engine_that_times_the_target_needs_no_lookups(samples):

@@ -42,9 +42,11 @@ class Times(ABC):
 
     Attributes:
         parallel: what a pass holds that yields a whole draft, see `traces.drafters.passes.Form`.
+        dips: a verification may be faster over more tokens.
     """
 
     parallel: Form = "kept"
+    dips: bool = False
 
     @property
     def models(self) -> TimedModels | None:

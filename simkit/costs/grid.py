@@ -38,7 +38,7 @@ class Grid:
     Attributes:
         contexts: (C,) ascending, C > 1; the last one stands for the slope beyond the samples.
         tokens: (N,) likewise.
-        seconds: (C, N), never falling along tokens or contexts.
+        seconds: (C, N), never falling along contexts, nor along tokens unless it was told to.
     """
 
     contexts: np.ndarray
@@ -56,13 +56,18 @@ class Grid:
         return int(self.tokens[-2])
 
     @classmethod
-    def fit(cls, samples: np.ndarray) -> Grid:
-        """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0."""
+    def fit(cls, samples: np.ndarray, dips: bool = False) -> Grid:
+        """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0.
+
+        Args:
+            samples: as said.
+            dips: let passes over more tokens be faster where they were.
+        """
         tokens, contexts = np.unique(samples[0]), np.unique(samples[1])
         cells = _medians(samples)
         count = np.zeros((len(contexts), len(tokens)))
         count[np.searchsorted(contexts, cells[1]), np.searchsorted(tokens, cells[0])] = cells[3]
-        rows = np.array([_curve(cells[:, cells[1] == c], tokens) for c in contexts])
+        rows = np.array([_curve(cells[:, cells[1] == c], tokens, dips) for c in contexts])
         weights = count.sum(1)
         for j in range(1, len(tokens)):  # a context with fewer tokens goes on as others do
             if (gone := np.isnan(rows[:, j])).any():
@@ -107,10 +112,13 @@ def _medians(samples: np.ndarray) -> np.ndarray:
     return np.array([tokens[new], context[new], medians, count])
 
 
-def _curve(cells: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Seconds at one context: medians, isotonic over tokens, read off `at`; NaN beyond the last."""
+def _curve(cells: np.ndarray, at: np.ndarray, dips: bool) -> np.ndarray:
+    """Seconds at one context: medians, isotonic over tokens unless they may dip, read off `at`.
+
+    NaN beyond the last.
+    """
     tokens, _, medians, count = cells
-    return np.interp(at, tokens, _isotonic(medians, count), right=np.nan)
+    return np.interp(at, tokens, medians if dips else _isotonic(medians, count), right=np.nan)
 
 
 def _slopes(x: np.ndarray, seconds: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -54,6 +54,8 @@ class Measured(CostModel):
             (`simkit.costs.fit.samples`); None takes the trace's own.
         policy_s: one decision of every rule that was not timed; None lets the simulator time such
             a rule by itself (`simkit.simulator.rule_time`).
+        dips: verifications are not made monotone in tokens: an engine that changes its method may
+            be faster over more. Policies that know the future are refused then.
         parallel: what the one pass of a parallel drafter holds: "kept", "padded" or "last", see
             `traces.drafters.passes.Form`.
         communication_s: between draft and target, in each step in which they run at the same time,
@@ -71,6 +73,7 @@ class Measured(CostModel):
     policy_s: float | None = None
     communication_s: float | None = None
     parallel: Form = "kept"
+    dips: bool = False
 
     name = "measured"
     what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
@@ -88,7 +91,7 @@ class Measured(CostModel):
             where = trace.path or "the trace"
             raise NoSamplesError(f"{where} has no timing samples (latency.parquet)")
         try:
-            found = times_of(table, self.engine, self.batch_size, self.policy_s)
+            found = times_of(table, self.engine, self.batch_size, self.policy_s, self.dips)
         except CostError as error:
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
@@ -106,6 +109,7 @@ def times_of(
     engine: str | None = None,
     batch_size: int = 1,
     policy_s: float | None = None,
+    dips: bool = False,
 ) -> _MeasuredTimes:
     """The times of samples in memory, `traces.schema.LATENCY`; see `Measured`.
 
@@ -114,7 +118,7 @@ def times_of(
     """
     chosen = _choose(samples, engine, batch_size)
     engine = chosen["engine"][0].as_py()
-    found = replace(_fit(chosen, policy_s), samples=samples, engine=engine)
+    found = replace(_fit(chosen, policy_s, dips), samples=samples, engine=engine)
     return replace(found, sequences=batch_size)
 
 
@@ -137,9 +141,9 @@ def _read(file: Path) -> pa.Table:
         raise CostError(f"{file}: {error}") from None
 
 
-def _fit(table: pa.Table, policy_s: float | None) -> _MeasuredTimes:
+def _fit(table: pa.Table, policy_s: float | None, dips: bool) -> _MeasuredTimes:
     cells = _cells(table)
-    return replace(_grids(cells, policy_s), cells=cells)
+    return replace(_grids(cells, policy_s, dips), cells=cells)
 
 
 def _cells(table: pa.Table) -> dict[str, np.ndarray]:
@@ -155,13 +159,13 @@ def _cells(table: pa.Table) -> dict[str, np.ndarray]:
     return found
 
 
-def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredTimes:
+def _grids(samples: dict[str, np.ndarray], policy_s: float | None, dips: bool) -> _MeasuredTimes:
     without = "draft" not in samples and "proposal" in samples  # a drafter without passes
     for model in ("target",) if without else ("draft", "target"):
         if not np.any(samples.get(model, _NONE)[1] > 0):
             raise CostError(f"no samples of {model} passes with context")
     target = samples["target"]
-    passes: dict[str, Grid] = {"target": Grid.fit(target[:, target[1] > 0])}
+    passes: dict[str, Grid] = {"target": Grid.fit(target[:, target[1] > 0], dips)}
     if not without:
         passes |= _draft_passes(samples["draft"])
     prefills = {
@@ -174,7 +178,7 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
         for name, given in samples.items()
         if name.startswith(_CONSTANTS) and given.size
     }
-    return _MeasuredTimes(passes, prefills, constants, policy_s)
+    return _MeasuredTimes(passes, prefills, constants, policy_s, dips=dips)
 
 
 def _draft_passes(draft: np.ndarray) -> dict[str, Grid]:
@@ -237,6 +241,7 @@ class _MeasuredTimes(ByPasses):
     parallel: Form = "kept"
     unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
     models: TimedModels | None = None
+    dips: bool = False
 
     @property
     def batch(self) -> int:
@@ -284,12 +289,12 @@ class _MeasuredTimes(ByPasses):
             raise CostError(f"no samples of batch size {batch} (batch sizes: {known})")
         low = max(size for size in sizes if size <= batch)
         high = min(size for size in sizes if size >= batch)
-        below = times_of(self.samples, self.engine, low, self.policy_s)
+        below = times_of(self.samples, self.engine, low, self.policy_s, self.dips)
         if low == high:
             constants = {**self.constants, **below.constants}
             mine = {"unsealed": self.unsealed, "parallel": self.parallel, "models": self.models}
             return replace(below, constants=constants, **mine)
-        above = times_of(self.samples, self.engine, high, self.policy_s)
+        above = times_of(self.samples, self.engine, high, self.policy_s, self.dips)
         return self._between(below, above, batch)
 
     def _between(self, low: _MeasuredTimes, high: _MeasuredTimes, batch: int) -> _MeasuredTimes:
@@ -342,7 +347,7 @@ class _MeasuredTimes(ByPasses):
             return found
         for cells in _drawn(self.cells, n):
             try:
-                drawn = _grids(cells, self.policy_s)
+                drawn = _grids(cells, self.policy_s, self.dips)
             except CostError:  # few prompts: a draw may lack the passes of one model
                 continue
             # what no prompt of the draw has timed keeps its time, and so does what was given

@@ -147,7 +147,7 @@ def predictions(
         first_token: see `simkit.replay`.
     """
     policies = [arm.policy for arm in arms]
-    runs = replay(part.trace, policies, first_token=first_token).runs
+    runs = replay(part.trace, policies, first_token=first_token, cost="measured(dips=true)").runs
     found = []
     for run in runs:
         assert run.seconds is not None

@@ -289,6 +289,11 @@ class Charge:
         """See `Setting`; of the charge's trace, or of another layout of it."""
         from simkit.simulator.shortest_path import shortest
 
+        if self.times.dips:
+            raise CostError(
+                "the best lengths with the future known are found only where no pass is faster over"
+                " more tokens: leave out dips=true"
+            )
         return shortest(layout, self, self.first, max_draft)
 
     def spent_s(self, policy: Policy) -> float:

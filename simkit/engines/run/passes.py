@@ -41,6 +41,8 @@ class TimedSteps(NamedTuple):
         seconds: of the step.
         opening: whether the step is its request's first.
         target_s: seconds of the target's pass; NaN where the engine does not say.
+        whole: whether the step drafted as much as its request's longest. A draft that the output's
+            end cuts has a pass of a size that the engine has hardly seen, and is slow to begin.
     """
 
     tokens: np.ndarray
@@ -48,6 +50,11 @@ class TimedSteps(NamedTuple):
     seconds: np.ndarray
     opening: np.ndarray
     target_s: np.ndarray
+    whole: np.ndarray
+
+    def of(self, which: np.ndarray) -> TimedSteps:
+        """Some of the steps, (n,) bool."""
+        return TimedSteps(*(column[which] for column in self))
 
 
 class Asked(NamedTuple):
@@ -73,11 +80,15 @@ def timed(asked: Sequence[Asked]) -> TimedSteps:
     rows = []
     for request, answer in asked:
         known = len(request.prompt) + 1
+        most = max((step.drafted for step in answer.steps), default=0)
         for k, step in enumerate(answer.steps):
-            rows.append((step.drafted + 1, known - 1, step.seconds, k == 0, step.target_s))
+            is_whole = step.drafted == most
+            found = step.drafted + 1, known - 1, step.seconds, k == 0, step.target_s, is_whole
+            rows.append(found)
             known += step.emitted
-    tokens, context, seconds, opening, target_s = np.array(rows, float).reshape(-1, 5).T
-    return TimedSteps(tokens.astype(int), context.astype(int), seconds, opening > 0, target_s)
+    tokens, context, seconds, opening, target_s, whole = np.array(rows, float).reshape(-1, 6).T
+    sizes = tokens.astype(int), context.astype(int)
+    return TimedSteps(*sizes, seconds, opening > 0, target_s, whole > 0)
 
 
 def samples(
@@ -101,9 +112,10 @@ def samples(
     lookups, drafted = _known(lookups), _known(drafted)
     single, drafting = timed(alone), timed(drafted)
     several = timed(lookups) if lookups else drafting._replace(seconds=drafting.target_s)
+    several = several.of(several.whole)
     if not len(single.seconds) or any(np.isnan(one.seconds).any() for one in (single, several)):
         raise EngineError("the engine does not say how long its steps take: no cost comes of them")
-    cells = _cells([single, TimedSteps(*(column[several.tokens > 1] for column in several))])
+    cells = _cells([single, several.of(several.tokens > 1)])
     rows = [("target", *cell) for cell in cells]
     rows += [("target", *prefill) for prefill in _prefills(alone)]
     rows += _draft(drafting, cells, drafted)
@@ -157,7 +169,7 @@ def _draft(
 ) -> list[tuple[str, int, int, float]]:
     """Draft passes, the overhead of a step, and the draft's reading of prompts."""
     verify = _interpolated(cells)
-    later = (steps.tokens > 1) & ~steps.opening
+    later = (steps.tokens > 1) & ~steps.opening & steps.whole
     if not later.any():
         raise EngineError("no step has drafted anything: no cost comes of them")
     n = steps.tokens - 1
@@ -194,11 +206,11 @@ def _line(n: np.ndarray, context: np.ndarray, seconds: np.ndarray) -> tuple[floa
 def _interpolated(
     cells: list[tuple[int, int, float]],
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The target's seconds at tokens and context, as a measured cost has them."""
+    """The target's seconds at tokens and context, as a measured cost that may dip has them."""
     from simkit.costs.grid import Grid
 
     rows = np.array(cells, float).T
-    return Grid.fit(np.vstack([rows, np.zeros(rows.shape[1])]))
+    return Grid.fit(np.vstack([rows, np.zeros(rows.shape[1])]), dips=True)
 
 
 def _mean(seconds: np.ndarray) -> float:

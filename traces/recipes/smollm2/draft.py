@@ -119,10 +119,28 @@ def row_losses(log_q: Tensor, p: Tensor) -> Tensor:
     return divergence + OVERLAP_WEIGHT * distance
 
 
+def read_rows(
+    net: Any, texts: list[Text], drawn: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean loss of some texts' rows, weighted; and their states (n, H) and weights (n,).
+
+    Args:
+        net: the draft.
+        texts: of a batch.
+        drawn: the vocabulary's part for its normaliser.
+    """
+    tokens, places, ids, p, weight = rows_of(texts)
+    with torch.autocast(tokens.device.type, torch.bfloat16):
+        states = net.model(input_ids=tokens, use_cache=False).last_hidden_state
+    states = states.flatten(0, 1)[places].float()
+    log_q = log_likelihood(states, net.get_output_embeddings().weight, ids, drawn)
+    return (row_losses(log_q, p) * weight).sum(), states, weight
+
+
 def mean_losses(
     net: Any, texts: list[Text], drawn: tuple[Tensor, Tensor], read: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean loss of some texts' rows, weighted, and the squared distance of their states.
+    """The loss of `read_rows`, and the weighted squared distance of the rows' states.
 
     Args:
         net: the draft.
@@ -130,14 +148,9 @@ def mean_losses(
         drawn: the vocabulary's part for its normaliser.
         read: of ``Directions``.
     """
-    tokens, places, ids, p, weight = rows_of(texts)
-    with torch.autocast(tokens.device.type, torch.bfloat16):
-        states = net.model(input_ids=tokens, use_cache=False).last_hidden_state
-    states = states.flatten(0, 1)[places].float()
-    log_q = log_likelihood(states, net.get_output_embeddings().weight, ids, drawn)
+    loss, states, weight = read_rows(net, texts, drawn)
     wanted = torch.cat([text.states[:-1] for text in texts]).float() @ read.T
-    apart = (states - wanted).square().mean(-1)
-    return (row_losses(log_q, p) * weight).sum(), (apart * weight).sum()
+    return loss, ((states - wanted).square().mean(-1) * weight).sum()
 
 
 def update(net: Any, optimiser: Any, loss: Tensor, rate_now: float) -> None:
