@@ -72,6 +72,7 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
     ax.set_xlabel("overhead: decisions, heads, drafts not accepted; share of the time")
     shown = [row for row in rows if not row["hindsight"]]
     if width_of(ax) < NARROW:
+        ax.locator_params(axis="x", nbins=4)
         _legend(ax, shown)
     else:
         _name(ax, shown)

@@ -35,7 +35,7 @@ def lengths_timed(host: EngineHost, max_draft: int) -> tuple[list[int], list[int
     no lookups are needed.
     """
     if host.conventions.times_target:
-        return [], [1, *passes.FITTED, max(max_draft + 2, passes.FITTED[-1] + 3)]
+        return [], sorted({*passes.FITTED, *tokens_timed(max_draft)})
     return tokens_timed(max_draft), list(passes.FITTED)
 
 
