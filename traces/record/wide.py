@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 _linear = torch.nn.functional.linear
-_by_onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # as torch's compiler calls it
+_NAME = "_linear_pointwise"  # of oneDNN's, as torch's compiler calls it
 
 
 class _ByOneDnn(TorchFunctionMode):
@@ -26,7 +26,7 @@ class _ByOneDnn(TorchFunctionMode):
     ) -> Any:
         if func is _linear and not kwargs and all(map(_is_plain, args)):
             x, weight, *bias = args
-            return _by_onednn(x, weight, *(bias or [None]), "none", [], "")
+            return getattr(torch.ops.mkldnn, _NAME)(x, weight, *(bias or [None]), "none", [], "")
         return func(*args, **kwargs or {})
 
 
@@ -41,5 +41,5 @@ def _is_plain(x: Tensor | None) -> bool:
 
 def wide() -> AbstractContextManager[object]:
     """A block whose passes are over many tokens."""
-    can = torch.backends.mkldnn.is_available() and _by_onednn is not None
+    can = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, _NAME)
     return _ByOneDnn() if can else nullcontext()

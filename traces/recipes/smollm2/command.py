@@ -40,7 +40,8 @@ def arguments(doc: str, usual: Settings) -> tuple[Settings, argparse.Namespace]:
         parser.add_argument(f"--{name}", type=type(value), default=value)
     given = parser.parse_args()
     for name, value in known.items():
-        asked, least = getattr(given, name), int(isinstance(value, int) and name not in ("seed", "exit"))
+        may_be_0 = not isinstance(value, int) or name in ("seed", "exit")
+        asked, least = getattr(given, name), int(not may_be_0)
         if not least <= asked < math.inf:
             parser.error(f"--{name} must be a number of at least {least}, not {asked}")
     return type(usual)(**{name: getattr(given, name) for name in known}), given

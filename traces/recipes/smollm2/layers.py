@@ -91,9 +91,10 @@ def make_net(model: Any, kept: list[int], exits: bool) -> Any:
         exits: the last of them is trained alone; else all, embeddings apart.
     """
     net = copy.deepcopy(model).float()
-    net.model.layers = nn.ModuleList([net.model.layers[k] for k in kept])
-    for place, layer in enumerate(net.model.layers):
-        layer.self_attn.layer_idx = place
+    layers: list[Any] = [net.model.layers[k] for k in kept]
+    for place, layer in enumerate(layers):
+        layer.self_attn.layer_idx = place  # where it caches
+    net.model.layers = nn.ModuleList(layers)
     net.config.num_hidden_layers = len(kept)
     for weight in net.parameters():
         weight.requires_grad_(not exits)
