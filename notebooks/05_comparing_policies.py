@@ -315,5 +315,5 @@ simkit.replay(trace, ["fixed(1)", unsure, Learning(first=0.8)])
 # your tables. Look first at *chosen in folds*: where folds choose different settings, tune on more
 # prompts. Policies with learned heads (PACER, SpecDec++, the acceptance head) are left out until
 # `simkit score` has written their scores; give their files to `simkit calibrate --head`, too. Read on:
-# [sweeps and tuning](../docs/choose.md), [bounds](../docs/policies.md),
+# [sweeps and tuning](../docs/choose.md#sweep-every-setting-side-by-side), [bounds](../docs/policies.md#bounds),
 # [statistics](../docs/statistics.md), and [06](06_heads_and_calibration.ipynb) about heads.

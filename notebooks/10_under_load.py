@@ -7,7 +7,7 @@
 #
 # A request's outcomes are the trace's own and exact. What hangs on the schedule, batches, lengths that
 # follow them, waiting, is exact given the simulated schedule, not beyond it. Times are those of
-# Qwen3-8B and Qwen3-0.6B on an H200, from the [latency atlas](../docs/costs.md); acceptance is
+# Qwen3-8B and Qwen3-0.6B on an H200, from the [latency atlas](../docs/costs.md#the-latency-atlas); acceptance is
 # that of the small bundled pair.
 
 # %%

@@ -55,7 +55,7 @@ figures.tree_budget(eagle)
 #
 # A step pays a pass of the draft for each level, over the nodes that get children, and one pass of the target over N + 1
 # tokens. On a processor, whose times the trace has, 60 nodes are dear; on an H200 (Qwen3-8B with a draft of 0.6B, from the
-# [atlas](../docs/costs.md)) they are nearly free, but eight passes of that draft are not.
+# [atlas](../docs/costs.md#the-latency-atlas)) they are nearly free, but eight passes of that draft are not.
 
 # %%
 arms = ["fixed(3)", "sequoia(3, depth=2)", "eagle2(top_k=6, depth=2, total=9)"]

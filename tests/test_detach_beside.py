@@ -9,6 +9,7 @@ from trace_files import record, trace
 import simkit
 from traces.attach import registry, run
 from traces.errors import TraceError, UserError
+from traces.finding import attached
 from traces.trace import load
 from traces.validate import validate
 from traces.writer import TraceWriter
@@ -68,3 +69,13 @@ def test_nothing_is_attached_beside_a_recording(folder, tmp_path):
     part = tmp_path / "part"
     with TraceWriter(part, header), pytest.raises(TraceError, match="incomplete"):
         attach(part)
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_holds_no_drafters(folder):
+    """Its names are asked for once: there is no moment between two looks."""
+    attach(folder)
+    assert attached(folder) == ["text"]
+    shutil.rmtree(folder / "drafters")
+    assert attached(folder) == []
+    (folder / "drafters").write_text("a file")
+    assert attached(folder) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 from traces import stores
@@ -44,8 +45,12 @@ def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Ma
 
 def attached(folder: Path) -> list[str]:
     """Names of the drafters that were attached to the recording in a folder."""
-    found = (file.parent.name for file in folder.glob(f"{DRAFTERS}/*/{MANIFEST}"))
-    return sorted(name for name in found if not name.startswith("."))  # those are being removed
+    try:
+        names = os.listdir(folder / DRAFTERS)
+    except (FileNotFoundError, NotADirectoryError):  # it may go while it is looked at
+        return []
+    shown = (name for name in names if not name.startswith("."))  # those are being removed
+    return sorted(name for name in shown if (folder / DRAFTERS / name / MANIFEST).exists())
 
 
 def _drafter_folder(folder: Path, name: str) -> Path:
