@@ -61,6 +61,8 @@ def test_a_recording_counts_them_as_given(capsys, tmp_path):
         ("[replai]", "no command 'replai' (did you mean replay?)"),
         ("[replay]\ncontroller = 1", "replay has no option 'controller'"),
         ('cost = ["a", "b"]', "cost takes one value, not a list"),
+        ("[replay.cost]\nx = 1", "cost takes texts and numbers, not lists or tables"),
+        ('policy = [["a"]]', "policy takes texts and numbers, not lists or tables"),
         ("policy = ", "not TOML"),
         ('memory = "much"', "much"),
         ('policy = ["fixed(x)"]', "fixed"),
@@ -86,3 +88,12 @@ def test_a_file_that_is_not_there_is_named(capsys, tmp_path):
     code, _, err = run(capsys, "--study", tmp_path / "no.toml", "replay")
     assert code == 2
     assert "no.toml" in err
+
+
+def test_an_option_with_a_commands_name_is_no_table(capsys, tmp_path):
+    """`compare` has an option --tune."""
+    file = tmp_path / "study.toml"
+    file.write_text("[tune]\nfolds = 5\n[compare]\ntune = 3\n")
+    code, _, err = run(capsys, "--study", file, "compare", "reference", "reference")
+    assert code == 2
+    assert "--tune" in err

@@ -1,5 +1,6 @@
 """Readers beside a detach, and recordings beside an attach: each ends well or with one line."""
 
+import os
 import shutil
 from threading import Event, Thread
 
@@ -71,11 +72,20 @@ def test_nothing_is_attached_beside_a_recording(folder, tmp_path):
         attach(part)
 
 
-def test_a_folder_that_goes_while_it_is_looked_at_holds_no_drafters(folder):
-    """Its names are asked for once: there is no moment between two looks."""
+def test_a_folder_that_goes_while_it_is_looked_at_holds_no_drafters(folder, monkeypatch):
+    """As in a detach beside it: it was there a moment before."""
     attach(folder)
     assert attached(folder) == ["text"]
-    shutil.rmtree(folder / "drafters")
-    assert attached(folder) == []
-    (folder / "drafters").write_text("a file")
+    place = folder / "drafters"
+
+    def going(usual):
+        def look(path="."):
+            if os.fspath(path) == os.fspath(place) and place.exists():
+                place.rename(folder / "elsewhere")
+            return usual(path)
+
+        return look
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, going(getattr(os, name)))
     assert attached(folder) == []

@@ -1,5 +1,7 @@
 """A cost from an engine's own steps, where what its passes take is known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from simkit.engines.run import passes
 from simkit.engines.run.answers import EngineAnswer, EngineStep
 from simkit.engines.run.arms import ALONE, EngineArm
 from simkit.engines.run.recorded import recorded_at, recorded_part
+from simkit.engines.run.timing import lengths_timed
 from simkit.engines.run.workers import openvino
 from simkit.fidelity.engine import EngineFidelity, predictions, speeds
 
@@ -101,6 +104,33 @@ def test_an_engine_that_is_faster_over_more_tokens_is_predicted_too(monkeypatch)
     assert max(abs(one.error) for one in found) < 0.02, [one.error for one in found]
     rising = [run["speedup"] for run in simkit.replay(part.trace, ["fixed(8)"]).records()]
     assert rising[0] < 0.9 * found[2].measured
+
+
+def test_drafts_that_the_outputs_end_cuts_are_no_timings(samples, monkeypatch):
+    """An engine is slow over a size that it has hardly seen."""
+    usual = answered
+
+    def slow(request, steps, has_draft):
+        found, most = usual(request, steps, has_draft), max(drafted for drafted, _ in steps)
+        return found._replace(
+            steps=[
+                step._replace(seconds=step.seconds + 0.05, target_s=step.target_s + 0.05)
+                if step.drafted < most
+                else step
+                for step in found.steps
+            ]
+        )
+
+    monkeypatch.setitem(globals(), "answered", slow)
+    tokens, context = np.array([2, 4, 6, 9]), np.full(4, 90)
+    found, wanted = times_of(samples_of_all()), times_of(samples)
+    np.testing.assert_allclose(found.verify(tokens, context), wanted.verify(tokens, context), 0.02)
+    np.testing.assert_allclose(found.draft(context[:1]), wanted.draft(context[:1]), 0.02)
+
+
+def test_all_lengths_of_an_engine_that_times_the_target_are_timed():
+    host = SimpleNamespace(conventions=SimpleNamespace(times_target=True))
+    assert lengths_timed(host, 8) == ([], [1, 2, 3, 4, 5, 7, 8])
 
 
 def test_an_engine_that_times_the_target_needs_no_lookups(samples):

@@ -33,7 +33,7 @@ def test_all_layers_are_the_model(tmp_path):
 
 
 def test_training_goes_on_in_the_same_bytes_and_leaves_what_is_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "CHECKPOINT_STEPS", 4)
+    monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 4)
     model = tiny_model(layers=3)
     texts = texts_of(tmp_path, model)
     pruned = layers.LayerSettings(steps=12, batch=4, layers=2)

@@ -247,7 +247,7 @@ def _app(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Settings of a study, TOML: what options have that are not given.",
+            help="TOML file of a study: it has values of options that you leave out.",
         ),
     ] = None,
     version: Annotated[

@@ -43,9 +43,8 @@ def defaults(group: Any, ctx: typer.Context, file: Path, command: str) -> dict[s
     own = tables.get(command, {})
     known = _parameters(group.get_command(ctx, command))
     given = {}
-    for key, value in {**found, **own}.items():
-        if key in tables:
-            continue
+    shared = {key: value for key, value in found.items() if key not in tables}
+    for key, value in {**shared, **own}.items():
         if key in known:
             given[known[key].name] = _fitting(file, key, value, known[key])
         elif key in own:
@@ -75,12 +74,13 @@ def _check_known(group: Any, ctx: typer.Context, file: Path, key: str) -> None:
 
 
 def _fitting(file: Path, key: str, value: Any, parameter: Any) -> Any:
-    several = parameter.multiple if hasattr(parameter, "multiple") else parameter.nargs == -1
-    if not several and isinstance(value, list):
+    several = getattr(parameter, "multiple", False) or parameter.nargs == -1
+    values = value if isinstance(value, list) else [value]
+    if not several and values is value:
         raise StudyError(f"{file}: {key} takes one value, not a list")
-    if several and not isinstance(value, list):
-        return [value]
-    return value
+    if any(isinstance(one, list | Mapping) for one in values):
+        raise StudyError(f"{file}: {key} takes texts and numbers, not lists or tables in a list")
+    return values if several else value
 
 
 def _nearest(key: str, names: Any) -> str:

@@ -47,12 +47,12 @@ def deviation(values: Tensor) -> Tensor:
     """The standard deviation of each row (N,), in the values' precision, of values (N, V)."""
     if values.device.type != "cpu":
         return values.std(-1)
-    return _summed(_squares, values, values).div(values.shape[-1] - 1).sqrt().to(values.dtype)
+    return _summed(_squares, values).div(values.shape[-1] - 1).sqrt().to(values.dtype)
 
 
-def _summed(kernel: Callable, a: Tensor, b: Tensor) -> Tensor:
-    out = torch.empty(len(a), dtype=torch.float64)
-    kernel(*(x.detach().contiguous().numpy() for x in (a, b)), out.numpy())
+def _summed(kernel: Callable, *rows: Tensor) -> Tensor:
+    out = torch.empty(len(rows[0]), dtype=torch.float64)
+    kernel(*(x.detach().contiguous().numpy() for x in rows), out.numpy())
     return out
 
 
@@ -70,15 +70,15 @@ def _products(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
 
 
 @_in_any_order
-def _squares(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """Write the sums (N,) of (a - mean) (b - mean) of a and b (N, V), around the mean of a."""
+def _squares(a: np.ndarray, out: np.ndarray) -> None:
+    """Write the sums (N,) of squares of a (N, V) around each row's mean."""
     for n in range(len(a)):
         total = 0.0
         for k in range(a.shape[1]):
             total += np.float64(a[n, k])
         mean, total = total / a.shape[1], 0.0
         for k in range(a.shape[1]):
-            total += (np.float64(a[n, k]) - mean) * (np.float64(b[n, k]) - mean)
+            total += (np.float64(a[n, k]) - mean) ** 2
         out[n] = total
 
 

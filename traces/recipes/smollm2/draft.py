@@ -199,6 +199,42 @@ def train(
     directions = main_directions(matrix, texts.some_states(STATES), HIDDEN)
     net = make_net(model, directions, settings.seed).to(device)
     matrix, read = matrix.to(device), directions.read.to(device)
+
+    def loss_of(step: int, some: list[Text], drawn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        loss, apart = mean_losses(net, some, drawn, read)
+        return loss, loss + (1 - step / settings.steps) * apart
+
+    return net, distil(settings, device, net, matrix, loss_of, texts, out, say, stop_at)
+
+
+def distil(
+    settings: DraftSettings,
+    device: str,
+    net: Any,
+    matrix: Tensor,
+    loss_of: Callable[[int, list[Text], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]],
+    texts: Texts,
+    out: Path,
+    say: Callable[[str], None],
+    stop_at: int | None = None,
+) -> dict[str, object]:
+    """Train a net from the checkpoint in ``out``, if there is one; what is to be said of it.
+
+    Args:
+        settings: of the training.
+        device: where the net is.
+        net: to train.
+        matrix: the model's output matrix, on that device.
+        loss_of: given a step's number, its texts and the vocabulary's part for the normaliser; the
+            loss that is told, and what goes down.
+        texts: to learn.
+        out: the folder.
+        say: told of the progress.
+        stop_at: see `Training.run`.
+
+    Raises:
+        ValueError: the checkpoint is of other settings.
+    """
     optimiser = make_optimiser(net, settings.rate)
     vocabulary = Vocabulary.of(texts.counts(len(matrix)), ALWAYS, DRAWN)
 
@@ -206,8 +242,7 @@ def train(
         rng = np.random.default_rng((settings.seed, step))
         some = [text.to(device) for text in texts.alike(rng, settings.batch)]
         tokens, weights = vocabulary.draw(rng)
-        loss, apart = mean_losses(net, some, (tokens.to(device), weights.to(device)), read)
-        whole = loss + (1 - step / settings.steps) * apart
+        loss, whole = loss_of(step, some, (tokens.to(device), weights.to(device)))
         update(net, optimiser, whole, rate(step, settings.steps, settings.rate))
         return float(loss.detach())
 
@@ -223,8 +258,7 @@ def train(
         MEASURE_STEPS,
     )
     training.run(stop_at)
-    record = {"held_out": training.measured}
-    return net, command.record(settings, net, texts, device) | record
+    return command.record(settings, net, texts, device) | {"held_out": training.measured}
 
 
 def export(net: Any, record: dict[str, object], tokenizer_sha256: str, out: Path) -> None:

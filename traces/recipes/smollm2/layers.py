@@ -13,35 +13,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from traces.recipes.smollm2 import command
-from traces.recipes.smollm2.draft import ALWAYS, DRAWN, export, measure, read_rows, update
+from traces.recipes.smollm2.draft import DraftSettings, distil, export, read_rows
 from traces.recipes.smollm2.teacher import Text, Texts
-from traces.recipes.training.course import Training
 from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.likelihood import Vocabulary
-from traces.recipes.training.optimiser import make_optimiser, rate
 from traces.record.pair import load_tokenizer, tokenizer_hash
 
-CHECKPOINT_STEPS, MEASURE_STEPS = 25, 100
 JUDGED, LONGEST = 3, 192  # texts by which layers are chosen, and tokens of each
 
 
 @dataclass(frozen=True)
-class LayerSettings:
+class LayerSettings(DraftSettings):
     """What the draft is made and trained with; ``exit`` 0 prunes, else ``layers`` is not read."""
 
-    seed: int = 0
     steps: int = 1500
-    batch: int = 8
     rate: float = 3e-4
     layers: int = 15
     exit: int = 0
@@ -128,34 +121,15 @@ def train(
         judges = [texts.text(place) for place in texts.held[-JUDGED:]]
         kept = kept_layers(model, judges, settings.layers, say)
     net = make_net(model, kept, bool(settings.exit)).to(device)
-    matrix: Tensor = net.get_output_embeddings().weight.detach()
-    optimiser = make_optimiser(net, settings.rate)
-    vocabulary = Vocabulary.of(texts.counts(len(matrix)), ALWAYS, DRAWN)
+    embeddings = net.get_input_embeddings().weight
 
-    def step_of(step: int) -> float:
-        rng = np.random.default_rng((settings.seed, step))
-        some = [text.to(device) for text in texts.alike(rng, settings.batch)]
-        tokens, weights = vocabulary.draw(rng)
-        loss, _, _ = read_rows(net, some, (tokens.to(device), weights.to(device)))
-        update(net, optimiser, loss, rate(step, settings.steps, settings.rate))
-        return float(loss.detach())
+    def loss_of(step: int, some: list[Text], drawn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        loss, _, _ = read_rows(net, some, drawn)
+        return loss, loss
 
-    training = Training(
-        out,
-        {**asdict(settings), "files": len(texts.files)},
-        net,
-        optimiser,
-        step_of,
-        say,
-        CHECKPOINT_STEPS,
-        lambda: measure(net, matrix, texts),
-        MEASURE_STEPS,
-    )
-    training.run(stop_at)
-    shared = net.get_input_embeddings().weight.numel()
-    own = sum(weight.numel() for weight in net.parameters()) - shared
-    record = {"kept": kept, "held_out": training.measured, "own_bytes": 2 * own}
-    return net, command.record(settings, net, texts, device) | record
+    said = distil(settings, device, net, embeddings.detach(), loss_of, texts, out, say, stop_at)
+    own = sum(weight.numel() for weight in net.parameters()) - embeddings.numel()
+    return net, said | {"kept": kept, "own_bytes": 2 * own}
 
 
 @tiny_as_zero()
