@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=Path(".work/smollm2/answers"))
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
     parser.add_argument("--files", type=int, default=60, help=f"of {SIZE} texts")
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--dtype", default="bfloat16", choices=TYPES, help="what the model computes in"
@@ -181,7 +182,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    for number in range(args.files):
+    for number in range(args.first, args.first + args.files):
         file = args.out / f"{number:03d}.npz"
         if file.exists():
             continue

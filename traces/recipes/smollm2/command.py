@@ -16,6 +16,7 @@ from torch import nn
 
 from traces.errors import UserError
 from traces.fetch_smollm2 import default_folder, load_model
+from traces.recipes.smollm2.answers import TYPES
 from traces.recipes.smollm2.teacher import Texts
 from traces.recipes.training.course import clear
 from traces.recipes.training.optimiser import versions
@@ -37,9 +38,12 @@ def arguments(doc: str, usual: Settings) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     known = asdict(usual)  # type: ignore[call-overload]
     for name, value in known.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
+        choices = TYPES if name == "dtype" else None
+        parser.add_argument(f"--{name}", type=type(value), default=value, choices=choices)
     given = parser.parse_args()
     for name, value in known.items():
+        if isinstance(value, str):
+            continue
         may_be_0 = not isinstance(value, int) or name in ("seed", "exit")
         asked, least = getattr(given, name), int(not may_be_0)
         if not least <= asked < math.inf:
@@ -63,7 +67,8 @@ def run(
     began = time.process_time()
     try:
         device_named(given.device)
-        model, texts = load_model(given.model, "bfloat16"), Texts(given.answers)
+        model = load_model(given.model, getattr(given, "dtype", "bfloat16"))
+        texts = Texts(given.answers)
         given.out.mkdir(parents=True, exist_ok=True)
         net, said = train(model, texts, given.out, lambda line: print(line, flush=True))
     except (UserError, ValueError) as problem:

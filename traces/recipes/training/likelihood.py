@@ -47,7 +47,7 @@ def log_likelihood(
 
     A row's own tokens count as they are; for all others those of ``drawn`` stand, so that the
     normaliser is right in the mean over draws, and exact where all tokens are drawn. Products are
-    in bfloat16, sums in float32.
+    in the type of ``torch.autocast``, if it is on; sums in float32.
 
     Args:
         states: what the output matrix reads.
@@ -56,11 +56,10 @@ def log_likelihood(
         drawn: of ``Vocabulary.draw``.
     """
     tokens, weights = drawn
-    states16 = states.bfloat16()
-    own = torch.bmm(F.embedding(ids, matrix).bfloat16(), states16[:, :, None])[:, :, 0].float()
+    own = torch.bmm(F.embedding(ids, matrix), states[:, :, None])[:, :, 0].float()
     tokens = torch.cat([tokens, tokens[:1]])  # one more column, for own tokens not drawn: e^-∞
     weights = torch.cat([weights, weights.new_full((1,), -inf)])
-    others = F.linear(states16, F.embedding(tokens, matrix).bfloat16()).float() + weights
+    others = F.linear(states, F.embedding(tokens, matrix)).float() + weights
     column = tokens.new_full((len(matrix),), len(tokens) - 1)
     column[tokens[:-1]] = torch.arange(len(tokens) - 1, device=tokens.device)
     others.scatter_(-1, column[ids], -inf)
