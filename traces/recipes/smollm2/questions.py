@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from traces.errors import UserError
 from traces.fetch_smollm2 import default_folder, load_model
 from traces.outputs import write_atomic
-from traces.recipes.smollm2.answers import prompts_of
+from traces.recipes.smollm2.answers import TYPES, prompts_of
 
 SEED = 1  # that of the answers to train drafters on is 0
 KINDS = {0: "open", 1: "begun"}  # by the remainder of a file's number
@@ -46,9 +46,10 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
+    parser.add_argument("--dtype", default="bfloat16", choices=TYPES, help="what is computed in")
     args = parser.parse_args()
     try:
-        target = load_model(args.model, "bfloat16")
+        target = load_model(args.model, args.dtype)
     except UserError as error:
         sys.exit(f"error: {error}")
     made = list(lines(target, AutoTokenizer.from_pretrained(args.model), args.files))
