@@ -302,6 +302,8 @@ def test_the_best_policy_is_that_of_the_fastest_family_and_rows_are_kept(
     assert simkit.replay(trace, tuned.best_policy, COST).records()[0]["speedup"] == pytest.approx(
         best.in_sample
     )
+    own = simkit.policy(columns=("draft_entropy",))(lambda depth, row: row.draft_entropy > 0.5)
+    assert simkit.tune(trace, [own], COST).best_policy.name == own.name  # which no text names
     with pytest.raises(ReplayError, match="tasks were tuned apart"):
         _ = simkit.tune(trace, SVIP, COST, by="task").best_policy
     out = tmp_path / "rows.parquet"

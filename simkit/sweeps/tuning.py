@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ from simkit.cluster import Cluster, joined
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
 from simkit.plot import Picture
-from simkit.policies import Policy, Setting, parse
+from simkit.policies import Policy, Setting
 from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
@@ -98,6 +98,7 @@ class Tuned(Plotted):
         fold: (D, S) each prompt's fold in each deal.
         notes: what a reader of the numbers should know, one line each.
         beyond: what lies beyond what was timed, of the settings that folds chose.
+        policies: the settings that were chosen on all prompts, by name.
 
     >>> import simkit
     >>> cost = "linear(draft_s=1, target_s=10)"
@@ -116,6 +117,7 @@ class Tuned(Plotted):
     fold: np.ndarray
     notes: tuple[str, ...] = ()
     beyond: tuple[Beyond, ...] = ()
+    policies: Mapping[str, Policy] = field(default_factory=dict)
 
     def answer(self) -> str:
         """The outcome in one sentence, see `simkit.sweeps.answer`."""
@@ -165,7 +167,7 @@ class Tuned(Plotted):
         if any(choice.task is not None for choice in self.choices):
             raise ReplayError("tasks were tuned apart: each has its own choice, see choices")
         families = [choice for choice in self.choices if choice.spec != BEST]
-        return parse(max(families, key=lambda choice: choice.speedup).chosen)
+        return self.policies[max(families, key=lambda choice: choice.speedup).chosen]
 
     def __repr__(self) -> str:
         of = (
@@ -270,6 +272,7 @@ def _tuned(
         for family in found.values()
     ]
     runs = _chosen(found, search.where, threads)
+    settings = {str(policy): policy for family in found.values() for policy in family.policies}
     return Tuned(
         choices,
         reference,
@@ -279,6 +282,7 @@ def _tuned(
         fold=search.fold,
         notes=_notes(search, found, choices, runs),
         beyond=tuple(one for run in runs.values() for one in run.beyond),
+        policies={choice.chosen: settings[choice.chosen] for choice in choices},
     )
 
 

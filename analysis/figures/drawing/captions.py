@@ -20,6 +20,7 @@ from analysis.series_styles import Look
 LINES = 3
 _END = re.compile(r"(?<=;) +|(?<=\.) +(?=[^\W\d_]|[×*ρτ])")
 _CUT = "…"
+_WHOLE_DOTS = 0.97  # letters begin at whole dots, which makes some lines longer than their letters
 
 
 class Caption(Annotation):
@@ -60,6 +61,7 @@ def caption(ax: Axes, title: str, *lines: str) -> Caption:
     words.title, words.lines, words.left = title, lines, left
     words.set_transform(IdentityTransform())  # or it would be cut at the Axes
     words.set_clip_on(False)
+    words.set_in_layout(False)  # a line that is too long all the same leaves the Axes its room
     ax.add_artist(words)
     return words
 
@@ -132,6 +134,7 @@ def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str
     """Words in lines that are no wider than `room` points; a longer word has its own."""
     lines: list[str] = []
     used, space = 0.0, 0.32 * size
+    room *= _WHOLE_DOTS
     for word in text.split():
         wide = length(word, size, bold)
         if lines and used + space + wide <= room:
