@@ -16,7 +16,7 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from PIL import Image
@@ -46,6 +46,29 @@ SAMPLED = (  # whose papers sample
 TREES_SAMPLED = ("tree_budget", "tree_exits", "tree_head")
 TREES_SERVED = ("tree_map",)  # of a drafter that makes one pass for a tree
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
+RUNG = "q3-g32"  # the draft of `ladder` of which 80% of the tokens are accepted
+RUNG_COST = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
+ON_THE_RUNG = (  # others need heads, longer drafts or outputs, other drafters, trees, or own costs
+    "entropy_acceptance",
+    "entropy_length",
+    "entropy_ratio",
+    "entropy_bound",
+    "draft_lengths",
+    "confidence_acceptance",
+    "position_decay",
+    "expected_length",
+    "step_lengths",
+    "optimal_lengths",
+    "optimal_gain",
+    "optimal_gamma",
+    "gap_decomposition",
+    "timeline",
+    "mutual_waiting",
+    "pearl_strategies",
+    "pearl_accepted",
+    "pearl_runs",
+    "best_policy_map",
+)
 
 
 HEADLINES = ("drafters_by_task", "best_policy_map")  # of the README, on a real model
@@ -104,23 +127,27 @@ def made_up(rows: int, max_draft: int) -> Trace:
 
 
 def gallery(folder: Path, only: Collection[str]) -> None:
-    """Write NAME.png of `reference`, and NAME-sampled.png of `reference-sampled`.
+    """Write NAME.png of a greedy trace, and NAME-sampled.png of a sampled one.
 
-    Draft trees are those of `reference-trees` and `reference-trees-sampled`. With some figures
-    only, headlines and tables stay as they are.
+    The traces are `ladder` and `ladder-sampled` for figures `ON_THE_RUNG`, else `reference` and
+    its relatives. With some figures only, headlines and tables stay as they are.
     """
     trees = tuple(name for name, entry in FIGURES.items() if entry.trees)
-    for trace, names, end in (
-        ("reference", tuple(name for name in FIGURES if name not in trees), ""),
-        ("reference-sampled", SAMPLED, "-sampled"),
-        ("reference-target", ALONE, "-sampled"),
-        ("reference-trees", tuple(name for name in trees if name not in TREES_SERVED), ""),
-        (load("reference-trees", "pard2-tree"), TREES_SERVED, ""),
-        ("reference-trees-sampled", TREES_SAMPLED, "-sampled"),
+    off = (*ON_THE_RUNG, *trees)
+    sampled = tuple(name for name in SAMPLED if name in ON_THE_RUNG)
+    for trace, cost, names, end in (
+        (load("ladder", RUNG), RUNG_COST, ON_THE_RUNG, ""),
+        (load("ladder-sampled", RUNG), RUNG_COST, sampled, "-sampled"),
+        ("reference", None, without(FIGURES, off), ""),
+        ("reference-sampled", None, without(SAMPLED, off), "-sampled"),
+        ("reference-target", None, ALONE, "-sampled"),
+        ("reference-trees", None, without(trees, TREES_SERVED), ""),
+        (load("reference-trees", "pard2-tree"), None, TREES_SERVED, ""),
+        ("reference-trees-sampled", None, TREES_SAMPLED, "-sampled"),
     ):
         study = Study(trace)
         for name in (name for name in names if name in only):
-            picture(FIGURES[name].under(study, None), folder / f"{name}{end}.png")
+            picture(FIGURES[name].under(study, cost), folder / f"{name}{end}.png")
     if len(only) < len(FIGURES):
         return
     study = Study("smollm2-sampled")
@@ -128,6 +155,11 @@ def gallery(folder: Path, only: Collection[str]) -> None:
         picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
     text = json.dumps(in_form(), ensure_ascii=False, indent=1) + "\n"
     write_atomic(folder.parent / "_data" / "tables.json", text.encode())
+
+
+def without(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+    """The names that are not among the others."""
+    return tuple(name for name in names if name not in others)
 
 
 def in_form() -> dict[str, dict[str, list]]:

@@ -6,13 +6,13 @@
 # and keeps those up to its first disagreement. The text comes out as the target alone would have
 # written it, only sooner.
 #
-# How many tokens should be guessed before the target is asked? That number is the *draft length*
-# γ, and a rule that sets it is a *policy*. Too few, and the expensive target is asked too often;
-# too many, and guesses are thrown away.
+# How many tokens should be guessed before the target is asked? That number is the *draft length* γ,
+# and a rule that sets it is a *policy*. With too few guesses the expensive target runs too often;
+# with too many, guesses are thrown away.
 #
-# simkit answers this on a laptop. A *trace* holds what two models did on many prompts, recorded
-# once. A *replay* computes from it what any policy would have done, exactly, and how long that
-# would have taken. This notebook loads a trace, replays policies, and compares them.
+# simkit answers this on a laptop. A *trace* is a recording of what two models did on many prompts.
+# A *replay* computes from it exactly what any policy would have done, and how long that would have
+# taken. This notebook loads a trace, replays policies, and compares them.
 
 # %%
 import polars as pl
@@ -29,21 +29,27 @@ TRACE = "reference"
 # %% [markdown]
 # ## What is in a trace?
 #
-# `reference` comes with the package: a target of 7.9 million parameters and a draft of 0.7
-# million, both toys, continued prompts of four tasks for up to 256 tokens. They decoded greedily:
-# each model's token is its likeliest one.
+# `ladder` comes with simkit. The target is SmolLM2-135M-Instruct, a small chat model, on 56 prompts
+# of 14 tasks, with up to 160 tokens each. Its draft `q3-g32` is the same model rounded to 3 bits a
+# weight: 80% of its tokens are accepted, as in the papers ([ladder](../docs/ladder.md)). Both
+# decoded greedily: each model's token is its likeliest one.
+#
+# Such a draft is as slow as its target. So this notebook takes the times of another pair: `COST`
+# names those of Qwen2.5-32B with Qwen2.5-0.5B on an H200 GPU ([costs](../docs/costs.md)). One cell
+# below uses the trace named above, `reference`: a toy pair with its own times on a CPU.
 
 # %%
-trace = traces.load(TRACE)
+trace = traces.load("ladder/drafters/q3-g32")
+COST = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
 pl.from_arrow(trace.sequences).group_by("task", maintain_order=True).agg(
     prompts=pl.len(), output_tokens=pl.col("n_output").sum()
 )
 
 # %% [markdown]
-# Every position of every output is a row. It says what the draft would have written there, what
-# the target wrote, whether the draft's token is accepted, and how sure the draft was: its top
-# probability, and its entropy H(q) in nats (0 if it sees one possible token, larger if many).
-# Here are the first rows.
+# Every position of every output is a row. It has the draft's token, the target's token, whether the
+# draft's token is accepted, and how sure the draft was: its top probability, and its entropy H(q)
+# in nats. The entropy is 0 if only one token is possible, and larger if many are. Here are the
+# first rows.
 
 # %%
 tokens = ("position", "draft_token", "target_token", "accepted")
@@ -51,128 +57,130 @@ columns = (*tokens, "draft_top1_prob", "draft_entropy")
 pl.DataFrame({name: trace.positions(name)[:8] for name in columns})
 
 # %% [markdown]
-# Since the output does not depend on the policy, these rows, with the draft's continuations behind
-# each rejected token, are all that a policy could ever see. That is why one recording answers for
-# every policy ([how it works](../docs/how-it-works.md)).
+# The output does not depend on the policy. So these rows, and the draft's continuations after each
+# rejected token, are all that any policy can see, and one recording is enough for every policy
+# ([how it works](../docs/how-it-works.md)).
 #
 # ## What would each policy have done?
 #
-# `fixed(γ)` drafts γ tokens in every step. `svip(h=…)` drafts until the draft's entropy is too
-# high (notebook 02). The last two know the future, so that no decoder can use them: `oracle`
-# drafts exactly the tokens that will be accepted, and `prophet` is the fastest there can be.
+# `autoregressive` drafts nothing, and `fixed(γ)` drafts γ tokens in every step. `svip(h=…)` drafts
+# until the draft's entropy is too high (notebook 02). `cumulative_confidence` drafts until the
+# product of the draft's probabilities is too low. The last two know the future, so no decoder can
+# use them: `oracle` drafts exactly the tokens that will be accepted, and `prophet` is the fastest
+# policy possible. The trace has drafts of at most 16 tokens, so no policy may draft more:
+# `max_draft=16`.
 
 # %%
-result = simkit.replay(
-    trace,
-    ["autoregressive", "fixed(1)", "fixed(2)", "fixed(4)", "fixed(8)"]
-    + ["svip(h=1)", "oracle", "prophet"],
-)
+fixed, cumulative = "fixed(5)", "cumulative_confidence(threshold=0.3, max_draft=16)"
+specs = ["autoregressive", "fixed(1)", "fixed(3)", fixed, "fixed(8)"]
+specs += ["svip(h=1.2, max_draft=16)", cumulative, "oracle(max_draft=16)", "prophet(max_draft=16)"]
+result = simkit.replay(trace, specs, COST)
 result
 
 # %% [markdown]
-# **What it shows.** *speedup* is the time of the target alone over that of the policy; the brackets are
-# its 95% interval over prompts, which holds the spread of the times too. *tokens/step* is what one
-# target pass yields: the tokens accepted and one from the target itself. *drafted* counts draft tokens,
-# and *accepted* is the share of them that was kept. The seconds are those of prompts, draft passes,
-# target passes, the policy's decisions, and the rest of the decoder's loop.
+# **What it shows.** *speedup* is the time of the target alone over that of the policy; the brackets
+# are its 95% interval over prompts, which contains the spread of the times, too. *tokens/step* is
+# what one target pass yields: the tokens accepted and one from the target itself. *drafted* counts
+# draft tokens, and *accepted* is the share of them that was kept. The seconds are those of prompts,
+# draft passes, target passes, the policy's decisions, and the rest of the decoder's loop.
 #
-# The more the draft writes, the more a step yields: 3.256 tokens with γ = 8 against 2.759 with
-# γ = 4. But then 71% of the draft's tokens are thrown away, and `fixed(4)` is faster. Tokens per
-# step alone do not tell what is fast: look at the time.
+# Longer drafts yield more tokens per step: 4.012 with γ = 8, 3.484 with γ = 5. But with γ = 8, 62%
+# of the draft's tokens are thrown away, and `fixed(5)` is faster. So judge policies by time, not by
+# tokens per step.
 #
-# The oracle accepts all that it drafts and is 2.421 times as fast as the target alone; `fixed(4)`
-# gets to 1.662. Most of these notebooks are about what lies between the two. `autoregressive` is
-# the speculative loop with empty drafts. It pays for that loop at every token, so it is slower than
-# the target alone: 0.956.
+# All tokens of `oracle` are accepted, and it is 2.982 times as fast as the target alone; `fixed(5)`
+# is 2.077 times as fast. Most of these notebooks are about policies between the two. Cumulative
+# confidence is at 2.224: it drafts a third less than `fixed(5)`, with 8% more steps.
 #
-# **Caveat.** Times are sums of what was timed for this pair in running decoders, on one thread of a
-# CPU ([costs](../docs/costs.md)): passes, decisions, heads, and the loop around them. How far such
-# sums are from the clock is measured in [fidelity](../docs/fidelity.md).
+# **Caveat.** Acceptance and times are of different pairs. Seconds are sums of timed passes; how far
+# such sums are from measured times is tested in [fidelity](../docs/fidelity.md). The GPU's times
+# have none of decisions, so *policy s* was timed on the machine that ran this cell.
 #
 # ## Is the difference real?
 #
-# The intervals of `fixed(4)` and `fixed(2)` overlap, mostly because prompts differ. Both policies
-# met the same prompts, so compare them prompt by prompt.
+# The intervals of `fixed(5)` and cumulative confidence overlap, mostly because prompts differ. Both
+# policies had the same prompts, so compare them prompt by prompt.
 
 # %%
-pl.DataFrame([vars(result.compare("fixed(4)", "fixed(2)"))])
+pl.DataFrame([vars(result.compare(cumulative, fixed))])
 
 # %% [markdown]
-# **What it shows.** `fixed(4)` is 1.053 times as fast as `fixed(2)`, and the paired interval, 1.018
-# to 1.086, leaves out 1: it is faster.
+# **What it shows.** Cumulative confidence is 1.071 times as fast as `fixed(5)`. The paired
+# interval, 1.051 to 1.092, does not contain 1, so it is faster.
 #
 # ## Does it depend on the text?
+#
+# This cell uses the toy pair's `reference`, which has more prompts of each task.
 
 # %%
-simkit.replay(trace, ["fixed(4)", "fixed(8)", "svip(h=1)"], by="task")
+simkit.replay(TRACE, ["fixed(4)", "fixed(8)", "svip(h=1)"], by="task")
 
 # %% [markdown]
-# **What it shows.** Much. On `math`, whose lines the draft has learned well, `fixed(8)` is faster
-# than `fixed(4)`, and stopping by entropy is faster still: 2.936 times the target alone. On the
-# other three tasks `fixed(4)` is ahead of both, though their intervals are wide: 32 prompts a task.
+# **What it shows.** Yes, a lot. On `math`, whose lines the toy draft has learned well, `fixed(8)`
+# is faster than `fixed(4)`, and stopping by entropy is even faster: 2.936 times the target alone.
+# On the other three tasks `fixed(4)` is faster than the other two, though intervals are wide: there
+# are 32 prompts per task.
 #
 # ## Which setting is best?
 #
-# A range in a spec stands for all its settings. `sweep` replays each of them, here 27.
+# Back to `ladder`. A range in a policy's arguments stands for all settings in it. `sweep` replays
+# each setting, here 35.
 
 # %%
-swept = simkit.sweep(trace, ["fixed(1:8)", "svip(h=0.2:2.0:0.1)"])
+swept = simkit.sweep(trace, ["fixed(1:16)", "svip(h=0.2:2.0:0.1, max_draft=16)"], COST)
 swept.best(6).select("policy", "speedup", "tokens_per_step", "drafted", "accepted")
 
 # %% [markdown]
-# The best of many settings looks better than it is, since it was picked on the very prompts it is
-# judged by. `tune` picks each setting on some prompts and judges it on others.
+# The best of many settings looks better than it is, because it was chosen on the same prompts that
+# judge it. `tune` chooses each setting on some prompts and judges it on others.
 
 # %%
 families = [
-    "svip(h=0.2:2.0:0.1)",
-    "confidence(threshold=0.05:0.95:0.05)",
-    "pacer(block=4, threshold=0.2:0.9:0.1)",
+    "svip(h=0.2:2.0:0.1, max_draft=16)",
+    "confidence(threshold=0.05:0.95:0.05, max_draft=16)",
+    "cumulative_confidence(threshold=0.05:0.95:0.05, max_draft=16)",
 ]
-simkit.tune(trace, families)
+simkit.tune(trace, families, COST)
 
 # %% [markdown]
-# **What it shows.** Read *held-out speedup* and *against*. `confidence`, which stops where the draft's
-# own probability of its token is low, is 1.053 [1.016, 1.090] times as fast as the best fixed length,
-# its decisions paid: each takes about a tenth of a draft pass. Stopping by entropy is slower, 0.956
-# [0.919, 0.995]. Its decisions take a little longer still, but they are the smaller part of that: a
-# target pass takes as long as ten draft passes here, so draft tokens are cheap, and a rule that stops
-# too soon loses more than it saves. PACER asks a small trained head every four tokens, which takes
-# seven tenths of a draft pass, and is slower too: 0.959 [0.932, 0.980]. *chosen in folds* says how
-# often each setting won.
+# **What it shows.** Read *held-out speedup* and *against*, the speed relative to the best fixed
+# length, 5. Stopping by entropy is 1.049 [1.021, 1.078] times as fast. `confidence`, which stops
+# where the draft's own probability of its token is low, is 1.079 [1.054, 1.106] times as fast, and
+# cumulative confidence 1.102 [1.084, 1.123] times. *chosen in folds* counts how often each setting
+# was chosen.
 #
 # ## All policies at a glance
 #
-# The same for every policy in the package. Each point is one policy, tuned on other prompts. To
-# the left, little time goes into decisions and into tokens that are thrown away; up is fast.
+# The figure compares every policy in the package that can run on this trace. Each point is one
+# policy, tuned on other prompts. Further up is faster. Further left, less time is spent on
+# decisions and on tokens that are thrown away.
 
 # %%
-figures.frontier(trace)
+figures.frontier(trace, cost=COST)
 
 # %% [markdown]
-# **What it shows.** The intervals hold for all policies at once, so they are wider than those above.
-# Two of the twelve policies are faster than the best fixed length: the heuristic, which only looks
-# whether the last draft was accepted whole, by 6%, and cumulative confidence by 4%. One is slower,
-# PACER, by 4%. The intervals of the other nine hold 1, now that of `confidence`, too: it is at 5%, and
-# four more are ahead by 1% to 4%, perhaps by chance. The two rules that stop by entropy, SVIP and
-# AdaEDL, are 4% behind, llama.cpp's rule as well, and the adaptive confidence rule, which spends 25% of
-# its time on overhead, is 9% behind: perhaps by chance, too. What knowing the future would give, 1.46
-# times, is above the picture. [Notebook 05](05_comparing_policies.ipynb) takes it apart.
+# **What it shows.** The intervals hold for all policies at once, so they are wider than those
+# above. Eight of the eleven policies are faster than the best fixed length: cumulative confidence
+# by 10%, the best rate (`rate_optimal`) by 9%, `confidence` by 8%, Draft & Verify by 7%, and
+# SpecDec++, SVIP, AdaEDL and the acceptance head by 3% to 6%. The intervals of the heuristic,
+# llama.cpp's rule and adaptive confidence contain 1. A policy that knows the future would be 1.44
+# times as fast as the best fixed length, which is above the picture. [Notebook
+# 05](05_comparing_policies.ipynb) explains the comparison. The best rate's decisions are timed anew
+# in each run, so its place may change.
 #
 # ## Now with your trace
 #
-# Change one line, `TRACE = "reference"`, to a folder that you recorded, and run all cells. The
-# numbers in the text are those of `reference` and will no longer be true. To record a pair, best
-# on a machine with a GPU:
+# Record a pair, best on a machine with a GPU:
 #
 #     simkit record --target TARGET --draft DRAFT --prompts prompts.jsonl --out my-trace
 #     simkit calibrate my-trace --target TARGET --draft DRAFT
 #
-# The first writes the trace. The second lets the pair decode some of its prompts, and writes into it
-# how long passes, decisions and the loop take; `--head` adds learned heads. (`simkit latency` times
-# passes alone.) `simkit info my-trace` says what is there. Without times, name a cost instead, as in
-# `simkit.replay(trace, …, cost="pacer:deepseek-1.3b-33b")` ([costs](../docs/costs.md)). `pacer`
-# reads a trained head's scores; leave it out, or [train one](../docs/heads.md).
+# The first command writes the trace. The second lets the pair decode some of its prompts, and
+# writes into the trace how long passes, decisions and the loop take; `--head` adds learned heads.
+# (`simkit latency` times only passes.) `simkit info my-trace` lists what a trace has. Then set
+# `TRACE` to the folder `my-trace`, and `trace` to `traces.load(TRACE)`; remove `COST` where the
+# trace has its own times. The numbers in the text will not hold for your trace. Policies with
+# learned heads need scores ([heads](../docs/heads.md)).
 #
 # A rule of your own is a Python function of the depth and the draft's statistics
 # ([policies](../docs/policies.md)). Next: [why the draft's entropy tells when to

@@ -3,7 +3,7 @@
 #
 # Are tokens deeper in a draft less likely to be accepted? PACER says so (*acceptance rates decrease
 # with draft position*) and builds on it: its threshold grows with depth. PARD-2 draws the same
-# decline. But the sentence can mean two things, and they can go opposite ways.
+# decline. But "acceptance" can mean two quantities, and one may fall while the other rises.
 #
 # *Marginal* acceptance at depth j is the share of drafts whose first j tokens are all accepted. It
 # must fall, since a draft ends with its first rejected token. *Conditional* acceptance is the share
@@ -21,9 +21,13 @@ _ = pl.Config.set_float_precision(3)
 _ = pl.Config.set_tbl_rows(20)
 
 # %% [markdown]
-# Both traces are of SmolLM2-135M-Instruct, a small chat model, with a draft model of 8 million
-# parameters, on 300 prompts ([details](../docs/smollm2.md)). The first is greedy, the second sampled at
-# temperature 1.
+# The first figure uses a draft of which 80% of the tokens are accepted, as in the papers:
+# [`ladder`](../docs/ladder.md) has SmolLM2-135M-Instruct, a small chat model, as the target, and
+# the same model rounded to 3 bits a weight as the draft (`q3-g32`), on 56 prompts, greedy.
+#
+# All other cells use the two traces below: the same target on 300 prompts with an independent draft
+# model of 8 million parameters, of which 40% of the tokens are accepted
+# ([details](../docs/smollm2.md)). The first is greedy, the second sampled at temperature 1.
 
 # %% tags=["parameters"]
 TRACE = "smollm2"
@@ -32,27 +36,43 @@ SAMPLED = "smollm2-sampled"
 # %% [markdown]
 # ## How far are drafts of 16 tokens accepted?
 #
-# `fixed(16)` drafts 16 tokens in every step. Here it is replayed on all prompts.
+# `fixed(16)` drafts 16 tokens in every step. Here it is replayed on all prompts of `ladder`.
+
+# %%
+shown = ["series", "depth", "at_risk", "acceptance", "acceptance_lo", "acceptance_hi"]
+some = pl.col("series").is_in(["conditional", "marginal"]), pl.col("depth").is_in([1, 4, 8, 16])
+drawn = figures.position_decay(traces.load("ladder/drafters/q3-g32"))
+drawn
+
+# %%
+drawn.frame.filter(*some).select(shown)
+
+# %% [markdown]
+# **What it shows.** Marginal acceptance falls from 0.71 at depth 1 to 0.32 at depth 4 and 0.16 at
+# 8. Conditional acceptance *rises*: 0.71 at depth 1, 0.81 at 4, 0.88 at 8, 0.92 at 16. A draft that
+# was accepted so far is likely to be accepted further. The curves outside of verbatim loops of the
+# output have the same direction.
+#
+# **The paper's.** PACER's Fig. 6 declines sharply. If it is marginal, ours agrees; if it is
+# conditional, ours is the opposite. The dotted line is αʲ, for independent tokens that are each
+# accepted with probability α. It falls too, although depth has no effect on such tokens. So a
+# falling marginal curve is no evidence that depth matters.
+#
+# **Caveat.** A rounded copy of the target is not an independent draft model. Does the same hold for
+# one?
 
 # %%
 drawn = figures.position_decay(TRACE)
 drawn
 
 # %%
-drawn.frame.filter(
-    pl.col("series").is_in(["conditional", "marginal"]), pl.col("depth").is_in([1, 4, 8, 16])
-).select("series", "depth", "at_risk", "acceptance", "acceptance_lo", "acceptance_hi")
+drawn.frame.filter(*some).select(shown)
 
 # %% [markdown]
-# **What it shows.** Marginal acceptance falls from 0.368 at depth 1 to 0.034 at depth 4 and
-# 0.004 at 8. Conditional acceptance *rises*: 0.368 at depth 1, 0.532 at 4, 0.696 at 8. A draft
-# that was accepted so far is likely to be accepted further. Outside of verbatim loops of the output it
-# rises too, to about 0.6 at depth 6, and then stays there.
-#
-# **The paper's.** PACER's Fig. 6 declines sharply. If it is marginal, ours agrees; if it is
-# conditional, ours is the opposite. The dotted line is αʲ: independent tokens of one acceptance α. It
-# falls too, although position has no effect in it. So a falling marginal curve alone is no evidence that
-# depth matters.
+# **What it shows.** With the weak independent draft model both curves start lower and have the same
+# direction. Marginal acceptance falls from 0.368 at depth 1 to 0.034 at depth 4 and 0.004 at 8.
+# Conditional acceptance rises from 0.368 at depth 1 to 0.532 at 4 and 0.696 at 8. Outside of loops
+# it rises to about 0.6 at depth 6, and then stays there.
 #
 # **Caveat.** Of 56,072 drafts 283 reach depth 8 and 31 reach depth 16 (*at_risk*). Most of these 31 are
 # in one text that is a loop, so the last points have no intervals. A draft that the end of the text cuts
@@ -60,9 +80,10 @@ drawn.frame.filter(
 #
 # ## Why does it rise?
 #
-# There are two explanations. Either one acceptance makes the next more likely, or easy texts survive: at
-# depth 1 all drafts count, at depth 16 only those that got there, and they are in easy texts. If easy
-# texts are the reason, the rise should be weaker within a task.
+# There are two explanations. Either one acceptance makes the next more likely, or only easy texts
+# remain: at depth 1 all drafts count, at depth 16 only those that were accepted so far, and they
+# are in easy texts. If easy texts are the reason, the rise should be weaker within a task. From
+# here on all cells use the weak draft.
 
 # %%
 trace = traces.load(TRACE)
@@ -101,8 +122,8 @@ pl.DataFrame(
 
 # %% [markdown]
 # **What it shows.** Over all prompts the correlation is 0.075. Within prompts it is 0.004, and the
-# interval contains 0: nothing is left. On average, an accepted token shows that the prompt is an easy
-# one, and no more. What rises with depth is the share of easy prompts.
+# interval contains 0. So an accepted token shows, on average, only that the prompt is easy. With
+# depth the share of easy prompts rises.
 #
 # How much do run lengths vary? A run is a series of accepted tokens. For independent tokens of one α,
 # run lengths are geometric. *Dispersion* is their variance over that of the geometric law: 1 if tokens are
@@ -140,10 +161,10 @@ pl.concat([part.with_columns(runs=pl.lit(what)) for what, part in parts.items()]
 # [1.20, 1.39] times that of independent tokens: there are somewhat more short and long runs. The closed
 # forms of notebook 04 assume geometric runs, and are not far off here.
 #
-# **Caveat.** No run that ends in a rejection is longer than 16 tokens, and the result does not depend on
-# one prompt. But one loop lasts for 467 tokens, to the end of its text. Its full length is unknown, so the
-# dispersion leaves it out. On the toy pair of the other notebooks, a single loop that does end makes two
-# fifths of the variance, and the interval is from 1 to 16.
+# **Caveat.** No run that ends in a rejection is longer than 16 tokens, and the result does not
+# depend on one prompt. But one loop lasts for 467 tokens, to the end of its text. Its full length
+# is unknown, so the dispersion leaves it out. On the toy pair of notebooks 06 to 11, one loop that
+# does end causes two fifths of the variance, and the interval is from 1 to 16.
 #
 # ## Does it matter where drafts start?
 #
@@ -156,7 +177,8 @@ figures.position_decay(TRACE, starts="every")
 # %% [markdown]
 # **What it shows.** Both curves are higher, and with loops the conditional one rises to 0.99. A run
 # of n accepted tokens counts n times here, once from each of its tokens, so the run of 467 makes
-# nearly all drafts that reach depth 16. Papers count steps; always name the starts that you count.
+# nearly all drafts that reach depth 16. Papers count the starts of steps. Always state which starts
+# you count.
 #
 # ## And when tokens are sampled?
 
@@ -164,8 +186,9 @@ figures.position_decay(TRACE, starts="every")
 figures.position_decay(SAMPLED)
 
 # %% [markdown]
-# **What it shows.** The same two directions: marginal from 0.36 to nothing, conditional from 0.36 to
-# 0.60 at depth 8. There are hardly any loops, and two drafts of 57,894 reach depth 16.
+# **What it shows.** The two directions are the same: marginal acceptance falls from 0.36 to
+# nothing, conditional acceptance rises from 0.36 to 0.60 at depth 8. There are hardly any loops,
+# and two drafts of 57,894 reach depth 16.
 #
 # ## Does a threshold that grows with depth help?
 #
@@ -181,10 +204,10 @@ wanted = ("marginal_falls", "conditional_falls", "growth_helps", "growth_shorten
 claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted])
 
 # %% [markdown]
-# **What it shows.** No effect: for every ρ the steps are almost the same. The threshold can grow only after
-# a block of four tokens, and here hardly any draft gets past the first block. That would be so with any
-# head where two tokens in five are accepted. On the toy pair of the other notebooks, too, every ρ is
-# within 0.5% of 1.05 ([ablations](../docs/ablations.md)). And conditional acceptance, for which growth was
+# **What it shows.** No effect: for every ρ the steps are almost the same. The threshold can grow
+# only after a block of four tokens, and here hardly any draft gets past the first block. Any head
+# would do the same if two tokens in five are accepted. On the toy pair, too, every ρ is within 0.5%
+# of 1.05 ([ablations](../docs/ablations.md)). And conditional acceptance, for which growth was
 # designed, does not fall.
 #
 # **The paper's.** Table 12 has ρ = 1.05 best by 0.5% to 6%. **Caveat.** The paper's pairs accept
@@ -193,10 +216,10 @@ claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted
 # ## Now with your trace
 #
 # Set `TRACE` to your folder, and `SAMPLED` to a recording at `--temperature 1`, or delete its cell.
-# The numbers in the text are those of the bundled traces. Look first whether *conditional* acceptance
-# rises or falls, and whether it still does so within prompts. That shows whether a rule should depend on
-# depth or on the text. The cells on growth need the scores of a trained PACER head
-# ([heads](../docs/heads.md)) and times that include the head:
+# Delete the first figure, too. The numbers in the text are those of the bundled traces. Look first
+# whether *conditional* acceptance rises or falls, and whether it still does so within prompts. That
+# shows whether a rule should depend on depth or on the text. The cells on growth need the scores of
+# a trained PACER head ([heads](../docs/heads.md)) and times that include the head:
 #
 #     simkit calibrate my-trace --target TARGET --draft DRAFT --head pacer.safetensors
 #

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # 04 · The optimal draft length
 #
-# How many tokens should be drafted? There are three answers, each better informed than the one
-# before. Leviathan et al., who introduced speculative decoding, give a formula for tokens that are
-# accepted independently. A trace shows which fixed length would have been fastest, for each task.
-# And each single step has a length γ* that wastes nothing and misses nothing. PACER and PEARL both
-# start from how much γ* varies.
+# How many tokens should be drafted? There are three answers; each uses more information than the
+# one before. Leviathan et al., who introduced speculative decoding, give a formula for tokens that
+# are accepted independently. A trace shows which fixed length would have been fastest, for each
+# task. And each single step has an ideal length γ*: exactly the draft tokens that will be accepted.
+# PACER and PEARL both start from how much γ* varies.
 
 # %%
 import polars as pl
 
+import traces
 from analysis import Study, claims, figures
 from analysis.replays import Replays
 from analysis.stats import optimal
@@ -18,9 +19,15 @@ _ = pl.Config.set_float_precision(3)
 _ = pl.Config.set_tbl_rows(20)
 
 # %% [markdown]
-# The trace is one of SmolLM2-135M-Instruct, a small chat model, with a draft model of 8 million
-# parameters: greedy, 300 prompts of fourteen tasks, timed on one CPU thread
-# ([details](../docs/smollm2.md)).
+# The first figure uses a draft of which 80% of the tokens are accepted, as in the papers:
+# [`ladder`](../docs/ladder.md) has SmolLM2-135M-Instruct, a small chat model, as the target, and
+# the same model rounded to 3 bits a weight as the draft (`q3-g32`), greedy, on 56 prompts of
+# fourteen tasks. Such a draft is as slow as its target, so the figure borrows a GPU's times: those
+# of Qwen2.5-32B with Qwen2.5-0.5B on an H200.
+#
+# All other cells use the trace below: the same target with an independent draft model of 8 million
+# parameters, of which 40% of the tokens are accepted, greedy, on 300 prompts, timed on one CPU
+# thread ([details](../docs/smollm2.md)).
 
 # %% tags=["parameters"]
 TRACE = "smollm2"
@@ -40,32 +47,50 @@ pl.DataFrame({"alpha": alphas} | best)
 
 # %% [markdown]
 # **What it shows.** A better draft and a cheaper one both allow longer drafts. At α = 0.5 and c = 2
-# it is best not to draft at all. This pair has c = 15.8 on the machine that timed it, between the
-# columns 12 and 20.
+# it is best not to draft at all. On an H200 Qwen2.5-32B and 0.5B have c = 8.4. The pair that the
+# other cells use has c = 15.8 on its CPU, between the columns 12 and 20.
 #
 # ## Which fixed length is fastest here?
 #
-# The figure has every length from 1 to 12, replayed on the trace, and the formula's curve for the
-# trace's own α and c. A `Study` keeps replays of a trace, so later figures need not repeat them.
+# The figure has every length from 1 to 12, replayed on `ladder`, and the formula's curve for its α
+# and c.
+
+# %%
+ladder = traces.load("ladder/drafters/q3-g32")
+figures.optimal_gamma(ladder, cost="atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)")
+
+# %% [markdown]
+# **What it shows.** Over all tasks the best length is 5, which is 2.08 [1.95, 2.20] times as fast
+# as the target alone. The curve is flat near it: lengths 4 and 6 have 2.07 and 2.05. Each task has
+# its own best length, from 4 on six tasks to 8 on `reasoning` and `extraction`, but four prompts a
+# task leave wide intervals. The formula also chooses 5 and promises more, 2.30. The figure draws
+# six of the fourteen tasks; its frame has all.
+#
+# **The paper's.** PACER's Table 16 and PEARL's Table 14 have the same shape, with optima of 4 to
+# 10. Ours agrees.
+#
+# **Caveat.** Acceptance and times are of different pairs.
+#
+# How does that change with a weak draft on a CPU? From here on all cells use the trace named above.
+# A `Study` keeps replays of a trace, so later figures need not repeat them.
 
 # %%
 study = Study(TRACE)
 drawn = figures.optimal_gamma(study)
-drawn
 
 # %% [markdown]
-# **What it shows.** The best length is 2 on eight tasks and 1 on the other six. The best speeds are
-# 1.12 times that of the target alone, on `summarization`, to 1.37, on `humaneval`. Beyond 2 speed
-# falls at once: with three tokens only `humaneval` is above 1, and with five no task is, though the
-# intervals on `humaneval`, `roleplay` and `math_reasoning` contain 1. The figure draws six of the fourteen
-# tasks; its frame has all.
+# With this weak draft model, drafts should be much shorter. The best length is 2 on eight tasks and
+# 1 on the other six. The best speeds are from 1.12 times that of the target alone, on
+# `summarization`, to 1.37, on `humaneval`. Beyond 2 speed falls at once: with three tokens only
+# `humaneval` is above 1, and with five no task is, though the intervals on `humaneval`, `roleplay`
+# and `math_reasoning` contain 1.
 #
-# **The paper's.** PACER's Table 16 and PEARL's Table 14 have the same shape with optima of 4 to 10. Their
-# pairs accept longer runs. And on their GPUs verifying more tokens takes hardly longer, while on this
-# CPU a pass over three tokens takes 1.1 times as long as one over one, and over four 1.6 times.
+# **The paper's.** Their optima of 4 to 10 are longer for two reasons. Their pairs accept longer
+# runs. And on their GPUs verifying more tokens takes hardly longer, while on this CPU a pass over
+# three tokens takes 1.1 times as long as a pass over one, and a pass over four 1.6 times.
 #
 # How good is the formula, task by task? Let α be the share of accepted tokens, and take c from the
-# times of the passes.
+# times of the passes. The table has the best replayed length as `gamma`, and its speedup.
 
 # %%
 trace = study.trace
@@ -80,12 +105,13 @@ shares.with_columns(formula_gamma=formula, formula_speedup=optimal.speedup(alpha
 )
 
 # %% [markdown]
-# **What it shows.** The formula promises more than can be had: 1.19 to 1.61 times the speed of the
-# target alone instead of 1.12 to 1.37. On eight of fourteen tasks it chooses one token too many. It
-# assumes that every token is accepted with the same chance, which is nearly so here (notebook 03). But it
-# counts two kinds of passes only. A decoder also pays for prompts, for the loop around the passes, and,
-# most of all, for longer verifications. *chosen* is the share of resamples of the prompts in which the
-# length is the fastest. It is lowest on `reasoning`, 0.62, where 1 and 2 are about as good.
+# **What it shows.** The formula promises too much: 1.19 to 1.61 times the speed of the target alone
+# instead of 1.12 to 1.37. On eight of fourteen tasks it chooses one token too many. It assumes that
+# every token is accepted with the same chance, which is nearly so here (notebook 03). But it counts
+# two kinds of passes only. A decoder also pays for prompts, for the loop around the passes, and,
+# most of all, for longer verifications. *chosen* is the share of resamples of the prompts in which
+# the length is the fastest. It is lowest on `reasoning`, 0.62, where 1 and 2 are about equally
+# good.
 #
 # **Caveat.** A length chosen on the same prompts that it is judged by looks a little faster than it
 # is; `simkit.tune` chooses it on other prompts.
@@ -101,9 +127,9 @@ figures.step_lengths(study)
 figures.optimal_lengths(study)
 
 # %% [markdown]
-# **What it shows.** 63% of steps can use no draft token at all, another 22% can use one, and one step can
-# use 467. On average a step can use 0.66 tokens: 1.06 on `humaneval`, 0.35 on `summarization`. No fixed
-# length fits them all.
+# **What it shows.** In 63% of steps no draft token would be accepted, in another 22% one, and in
+# one step 467. The average is 0.66 tokens: 1.06 on `humaneval`, 0.35 on `summarization`. No fixed
+# length is right for all steps.
 #
 # **The paper's.** PACER's Fig. 2a and PEARL's Fig. 2b show the same: a different γ* in every
 # iteration. Ours agrees.
@@ -131,22 +157,24 @@ figures.optimal_gain(study)
 #
 # ## How much of it can be reached?
 #
-# A rule sees the draft's probabilities, not the future. What share of the time of the best fixed length,
-# one for all tasks, does the best policy save, and what share could only be saved by knowing the future?
+# A rule sees the draft's probabilities, not the future. The best fixed length, one for all tasks,
+# takes some time. What share of it does the best policy save, and what share could only be saved by
+# knowing the future?
 
 # %%
 figures.gap_decomposition(study)
 
 # %% [markdown]
-# **What it shows.** Knowing the future would save 15% of the time of the best fixed length. The best
-# policy saves 1.9% [1.2%, 2.6%], an eighth of that. It saves 6% [3%, 9%] of 22% on `humaneval`, 5% on
-# `roleplay`, 4% on `coding` and `math_reasoning`, and 3% on `math`. On these five tasks a fixed length of 2
-# is better than 1, which is part of the saving. On the other nine the interval contains 0.
+# **What it shows.** Knowing the future would save 15% of the time of the best fixed length. The
+# best policy saves 1.9% [1.2%, 2.6%], an eighth of these 15%. It saves 6% [3%, 9%] of 22% on
+# `humaneval`, 5% on `roleplay`, 4% on `coding` and `math_reasoning`, and 3% on `math`. On these
+# five tasks a fixed length of 2 is better than 1, which is part of the saving. On the other nine
+# the interval contains 0.
 #
 # **Caveat.** The best policy was chosen on other prompts, and so was the fixed length, which is 1
-# in every fold. The best is `rate_optimal`, which drafts on if the next token is worth its time. Its
-# decisions take 0.7% of the time ([bounds](../docs/policies.md#bounds)). On the toy pair of the other notebooks,
-# which accepts 72% of its tokens, the best policy saves 4% of 32%.
+# in every fold. The best is `rate_optimal`, which drafts on if the next token is worth its time.
+# Its decisions take 0.7% of the time ([bounds](../docs/policies.md#bounds)). On the toy pair of
+# notebooks 06 to 11, which accepts 72% of its tokens, the best policy saves 4% of 32%.
 #
 # ## What the papers claim
 
@@ -161,14 +189,16 @@ wanted = (
 claims.check(study, claims=[one for one in claims.claims() if one.name in wanted])
 
 # %% [markdown]
-# **What it shows.** All five claims hold on this pair. Of all steps 78% need another length than 1. By
-# itself that shows little: if tokens were accepted independently, as often, 76% would. The difference is
-# 1.9% [0.6%, 2.9%]. The claims about speed and about passes saved would also hold on coin flips.
+# **What it shows.** All five claims hold on this pair. Of all steps 78% need another length than 1.
+# By itself that shows little: with tokens that are accepted independently at the same rate, 76% of
+# steps would. The difference is 1.9 [0.6, 2.9] percentage points. The claims about speed and about
+# passes saved would also hold on coin flips.
 #
 # ## Now with your trace
 #
-# Set `TRACE` to your folder; the numbers in the text are those of `smollm2`. Everything here but
-# the first table and the two figures of γ* needs times: run
+# Set `TRACE` to your folder, and use it instead of `ladder` in the first figure. The numbers in the
+# text are those of the bundled traces. Everything here but the first table and the two figures of
+# γ* needs times: run
 #
 #     simkit calibrate my-trace --target TARGET --draft DRAFT
 #

@@ -3,8 +3,9 @@
 #
 # A replay knows every step of a policy exactly, but it has to *predict* seconds. How far off are
 # they? `simkit fidelity` decodes some prompts for real, under several policies, times every pass,
-# and then predicts the same from other prompts' passes. No paper does this: they measure, or they
-# count. Such a run comes with simkit, made on one core of a CPU; here it is read, not repeated.
+# and then predicts the same from other prompts' passes. No paper does this: papers either measure
+# times or count passes. simkit comes with such a run, made on one CPU core. This notebook reads its
+# results and does not repeat it.
 
 # %%
 import polars as pl
@@ -20,8 +21,8 @@ TRACE = "reference"
 # %% [markdown]
 # ## How far off is the predicted speedup?
 #
-# Every policy decoded the same held-out prompts, several times over. The cost was fitted to passes
-# of other prompts under other draft lengths, so nothing that is predicted here has fitted anything.
+# Every policy decoded the same held-out prompts several times. The times were fitted to other
+# prompts under other draft lengths, so no prediction here was fitted to what it predicts.
 
 # %%
 run = fidelity.load()
@@ -41,23 +42,23 @@ figures.fidelity_speedups(run.policies)
 
 # %% [markdown]
 # **What it shows.** The median error of nine predicted speedups is 0.9%, the worst 3.0%. In all 216
-# sequences live decoding took the steps that the replay says. The order of the policies is nearly
-# the measured one (rank correlation 0.95): PACER, third on the clock, is predicted first.
+# sequences live decoding took exactly the replay's steps. The order of the policies is nearly the
+# measured one (rank correlation 0.95): PACER, third on the clock, is predicted first.
 #
-# **The paper's.** Papers predict now and then: PACER's Fig. 2b counts passes, and its Table 14
-# times them. Counts times times give 1.46 for the optimal length over the best fixed one; its clock
-# gave 1.4, 4% less.
+# **The paper's.** Some papers allow a prediction: PACER's Fig. 2b counts passes, and its Table 14
+# has their times. Multiplied, they make the optimal length 1.46 times as fast as the best fixed
+# one. PACER measured 1.4, 4% less.
 #
-# **Caveat.** Twenty-four prompts leave the speedups' intervals wide. An error compares two figures
-# of the same prompts, so it is known much better than either. Seven of nine intervals hold 0; two
-# do not: `fixed(1)` is predicted 1–4% too slow, PACER 1–5% too fast.
+# **Caveat.** Twenty-four prompts leave the speedups' intervals wide. An error compares two numbers
+# of the same prompts, so its interval is much narrower than theirs. Seven of the nine errors'
+# intervals contain 0; two do not: `fixed(1)` is predicted 1–4% too slow, PACER 1–5% too fast.
 
 # %% [markdown]
 # ## Is that the prediction that a replay makes?
 #
-# The run's cost is an ordinary cost. Replay the trace with it and look at the held-out prompts
-# only. (The PACER head of the run had no rotary positions. The bundled one has, so the scores of the
-# earlier one are named.)
+# The run's times are an ordinary cost, so a replay can use them. The table has the held-out prompts
+# only. (The run used an earlier PACER head, without rotary positions. The bundled head has them, so
+# this cell names the scores of the earlier head.)
 
 # %%
 trace = traces.load(TRACE)
@@ -79,8 +80,8 @@ both.group_by("policy", maintain_order=True).agg(
 )
 
 # %% [markdown]
-# **What it shows.** The same predictions, to the last digit, and the same number of steps as were
-# taken live: what is uncertain are the seconds, never the steps.
+# **What it shows.** The predictions are the same to the last digit, and so are the numbers of
+# steps. Only the seconds are uncertain, never the steps.
 
 # %% [markdown]
 # ## How far off is a single prompt?
@@ -96,16 +97,16 @@ both.select(
 )
 
 # %% [markdown]
-# **What it shows.** One prompt is predicted less well than all of them together: nine in ten
-# predictions lie between 2% below the clock and 6% above it, the middle one 1.3% above. In a
-# speedup, a ratio of two such times, part of that cancels. So trust a replay's totals and
+# **What it shows.** The time of one prompt is predicted less well than the total: nine in ten
+# predictions lie between 2% below the measured time and 6% above it, and the median is 1.3% above.
+# In a speedup, a ratio of two such times, part of that cancels. So trust a replay's totals and
 # differences more than its seconds for one text.
 
 # %% [markdown]
 # ## How good could a prediction be?
 #
-# The run has a control: the first policy was run twice, as two arms. No prediction can be better
-# than one measurement foretells the other.
+# The run has a control: the first policy was run twice. No prediction can be expected to come
+# closer than two measurements of the same policy come to each other.
 
 # %%
 once = run.measured.filter(run=1)
@@ -116,16 +117,16 @@ pl.DataFrame(
 )
 
 # %% [markdown]
-# **What it shows.** The same policy on the same prompts took 0.3% more time the second time, and
-# over other prompts it might be 1.0% less or 1.9% more. Errors of that size say little about the
-# prediction. `simkit fidelity` concludes only where that interval lies within 3% of 1, as it does
-# here: nothing else ran on that core.
+# **What it shows.** The same policy on the same prompts took 0.3% more time the second time, with
+# an interval from 1.0% less to 1.9% more. Errors of that size may be the clock's, not the
+# prediction's. `simkit fidelity` gives a verdict only if that interval lies within 3% of 1, as it
+# does here: nothing else ran on that core.
 
 # %% [markdown]
 # ## What does the rule itself cost?
 #
-# Rules that look at tokens, and heads, take time of their own. `free` is the predicted speedup if
-# they took none.
+# Heads, and rules that look at tokens, take time. `free` is the predicted speedup if they took
+# none.
 
 # %%
 run.policies.filter(pl.col("predicted_policy_s") > 0).select(
@@ -137,19 +138,19 @@ run.policies.filter(pl.col("predicted_policy_s") > 0).select(
 )
 
 # %% [markdown]
-# **What it shows.** A rule that looks at each token takes 0.2–0.3 ms a step, PACER's head and rule
-# 0.89 ms, as predicted (`confidence` a seventh less). Without that time PACER would be predicted at
-# 2.13 instead of 2.04, the others 1–2% faster. On a pair this small the Python around a call takes
-# longer than its arithmetic.
+# **What it shows.** A rule that looks at each token takes 0.2–0.3 ms a step, and PACER's head with
+# its rule 0.89 ms. The predictions agree, except that `confidence` is predicted a seventh too low.
+# Without that time, PACER's predicted speedup would be 2.13 instead of 2.04, and the others' 1–2%
+# higher. On a pair this small the Python around a call takes longer than its arithmetic.
 #
 # **The paper's.** PACER's Table 15: 2.1% of the time for the head, beside models a thousand times
-# as large. **Agrees** in kind; here it is 4%.
+# as large. **Agrees** that the share is small; here it is 4%.
 
 # %% [markdown]
 # ## Could the times of another machine have done?
 #
-# The trace comes with times of its own, which `simkit calibrate` took on another machine, a slower
-# one. The steps are the same; only the seconds differ.
+# The trace has its own times, which `simkit calibrate` measured on another, slower machine. The
+# steps are the same; only the seconds differ.
 
 # %%
 elsewhere = simkit.replay(trace, specs, by="sequence").frame
@@ -166,22 +167,23 @@ elsewhere = elsewhere.with_columns(
 
 # %% [markdown]
 # **What it shows.** Steps travel from machine to machine, seconds do not: passes of the draft take
-# twice as long there, those of the target 1.4 times. Part of that cancels in a speedup, and the errors
-# are 0% to 4%, in the median 3.2% against 0.9% with the run's own times. But a draft pass is dearer
-# beside one of the target there, so the two rules with the longest drafts, `fixed(9)` and `heuristic`,
-# are predicted 3–4% too slow, and the others up to 4% too fast: the heuristic, first on the clock, is
-# predicted fourth. Time the pair where it will run.
+# twice as long there, those of the target 1.4 times. Part of that cancels in a speedup: errors are
+# 0% to 4%, with a median of 3.2%, against 0.9% with the run's own times. But on the slower machine
+# a draft pass costs more relative to a target pass. So the two rules with the longest drafts,
+# `fixed(9)` and `heuristic`, are predicted 3–4% too slow, and the others up to 4% too fast. The
+# heuristic, measured as the fastest, is predicted fourth. Time a pair on the machine where it will
+# run.
 
 # %% [markdown]
 # ## Now with your trace
 #
-# The run above is of the reference pair whatever `TRACE` is. For yours, on the machine on which you
-# would decode:
+# The run above is of the reference pair, whatever `TRACE` is. To make a run of your pair, on the
+# machine on which you will decode:
 #
 #     simkit fidelity my-trace --target TARGET --draft DRAFT -o my-run
 #     simkit replay my-trace --policy 'fixed(3)' --cost my-run/cost.parquet
 #
-# and read it with `fidelity.load("my-run")`. Nothing else may run on that machine meanwhile. None
-# of the figures above then holds: errors depend on the machine, on how well its clock repeats
-# itself, and on how many prompts were timed. Read on: [fidelity](../docs/fidelity.md),
+# Read the result with `fidelity.load("my-run")`. Nothing else may run on that machine during the
+# run. Your errors will differ from those above: they depend on the machine, on how repeatable its
+# times are, and on how many prompts were timed. Read on: [fidelity](../docs/fidelity.md),
 # [costs](../docs/costs.md), [how a replay works](../docs/how-it-works.md).

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 09 · Drafters
 #
-# What to draft with? A small model that writes token after token, a network that writes a whole draft
-# in one pass (PARD, PARD-2), one that reads the target's states (EAGLE), or no model at all: the text
-# itself, searched for what came before. A recording of the target serves them all. Each is attached
-# to it later, run over the same outputs, and compared prompt by prompt.
+# What should write the drafts? It can be a small model that writes token after token, a network
+# that writes a whole draft in one pass (PARD, PARD-2), or a network that reads the target's states
+# (EAGLE). Or it needs no model: a lookup searches the text so far for a place that continues in the
+# same way. One recording of the target is enough for all of them. Each drafter is attached to it
+# later, run over the same outputs, and compared prompt by prompt.
 
 # %%
 import polars as pl
@@ -32,23 +33,23 @@ pl.DataFrame({"drafter": list(specs), "spec": list(specs.values())})
 # %% [markdown]
 # ## How far do their drafts get?
 #
-# Conditional acceptance: of the drafts whose first j − 1 tokens were accepted, how many had the next
-# one accepted, too. PARD-2's Fig. 2a has this for PARD and PARD-2.
+# Conditional acceptance at depth j is the share of drafts whose token j was accepted, among those
+# whose first j − 1 tokens were accepted. PARD-2's Fig. 2a has this for PARD and PARD-2.
 
 # %%
 figures.drafters_by_depth(study)
 
 # %% [markdown]
-# **What it shows.** Outside of the greedy outputs' loops the draft model is the best of the networks at
-# every depth: 0.65 at the first token, rising from there, since drafts that get far are the easy ones.
-# The parallel drafters begin alike (PARD-2 0.63, PARD 0.60) and lose at the second token, which they
-# must guess without having seen the first: 0.49 and 0.48. The chain is weak at its first token (0.42)
-# and then holds. The rules are wrong at first more often than not (0.36–0.49), and seldom later: a
-# match that goes on is a copy.
+# **What it shows.** Outside of the greedy outputs' loops the draft model is the best of the
+# networks at every depth: 0.65 at the first token, and more later, because drafts that get far are
+# easy ones. The parallel drafters are nearly as good at the first token (PARD-2 0.63, PARD 0.60)
+# but not at the second, which they must guess without seeing the first: 0.49 and 0.48. The EAGLE
+# chain is weak at its first token (0.42) but not at later ones. The three rules' first tokens are
+# mostly wrong (0.36–0.49), their later ones seldom: a match that goes on is a copy.
 #
 # **The paper's.** In Fig. 2a the conditional ratio falls with depth, less for PARD-2 than for PARD.
-# Here it falls up to the third token (0.46 and 0.44) and then rises, until few drafts are left. PARD-2
-# is a little ahead at the first five.
+# Here it falls up to the third token (0.46 and 0.44) and then rises, until few drafts are left.
+# PARD-2 is a little ahead of PARD at the first five tokens.
 #
 # **Caveat.** The networks have 0.35 to 0.75 M parameters and a quarter of an hour of training each.
 
@@ -63,33 +64,36 @@ figures.drafters_by_depth(study)
 figures.drafters_entropy(study)
 
 # %% [markdown]
-# **What it shows.** All fall as SVIP has it, and each network needs a constant of its own: c is 0.06 for the draft
-# model, 0.08 for the chain, 0.10 for PARD-2 and 0.13 for PARD. At equal entropy a parallel drafter is
-# accepted less often than the draft model, so a threshold of entropy does not carry over from one to
-# the other. The estimate lies below β in 52% (PARD) to 68% (draft model) of the rows. Rules from
-# tokens have no distribution, so nothing to take an entropy of.
+# **What it shows.** Acceptance falls with entropy for all networks, as in SVIP, but each network
+# needs its own constant: c is 0.06 for the draft model, 0.08 for the chain, 0.10 for PARD-2 and
+# 0.13 for PARD. At equal entropy a parallel drafter is accepted less often than the draft model, so
+# a threshold of entropy does not carry over from one to the other. The estimate lies below the
+# acceptance probability β in 52% (PARD) to 68% (draft model) of the positions. Lookups have no
+# distribution and so no entropy.
 
 # %% [markdown]
 # ## Which drafter for which task?
 #
-# Speedups over the target alone, each drafter with its best fixed length, chosen on other prompts.
-# A parallel drafter pays one pass a step, a chain one a token, a rule next to nothing. All were timed,
-# and the trace has their times: a pass of PARD-2 over three tokens takes 2.2 ms, one of PARD 1.9 ms, a
-# token of the chain 0.84 ms, one of the draft model 1.75 ms.
+# The figure has speedups over the target alone. Each drafter has its best fixed length, chosen on
+# other prompts. A parallel drafter takes one pass for each step, a chain one for each token, a
+# lookup next to nothing. The trace has the measured times of all: a pass of PARD-2 over three
+# tokens takes 2.2 ms, one of PARD 1.9 ms, a token of the chain 0.84 ms, one of the draft model 1.75
+# ms.
 
 # %%
 figures.drafters_by_task(study)
 
 # %% [markdown]
-# **What it shows.** `suffix` is the fastest on the greedy outputs, 3.5 [3.1, 3.9] over all tasks, because
-# they loop. On arithmetic, which does not, it is at 1.18 and the draft model at 2.20 [2.15, 2.25], PARD-2
-# at 2.14 [2.09, 2.19]. A parallel draft gets less accepted but costs one pass: over all tasks PARD-2 is
-# at 1.53, PARD at 1.51, the draft model, tuned alike, at 1.65, the chain, whose tokens cost half as
-# much, at 1.36.
+# **What it shows.** `suffix` is the fastest on the greedy outputs, 3.5 [3.1, 3.9] over all tasks,
+# because they loop. On arithmetic, which does not loop, it has 1.18, the draft model 2.20 [2.15,
+# 2.25] and PARD-2 2.14 [2.09, 2.19]. A parallel draft has fewer accepted tokens but costs only one
+# pass. Over all tasks PARD-2 has 1.53, PARD 1.51, the draft model 1.65, and the chain, whose tokens
+# cost half as much, 1.36.
 #
-# **Caveat.** The networks' passes were timed by themselves, the draft model's in a running decoder, where
-# a pass is a little slower: they compare to within some 7% of a pass ([drafters](../docs/drafters.md)).
-# `simkit latency --drafter NAME --out TRACE` times the networks of a trace of yours.
+# **Caveat.** The networks' passes were timed by themselves, the draft model's in a running decoder,
+# where a pass is a little slower. So comparisons between them may be off by about 7% of a pass
+# ([drafters](../docs/drafters.md)). `simkit latency --drafter NAME --out TRACE` times the networks
+# of a trace of yours.
 
 # %% [markdown]
 # ## Early or late?
@@ -102,10 +106,11 @@ figures.drafters_by_task(study)
 figures.parallel_stop(study)
 
 # %% [markdown]
-# **What it shows.** With three of PARD-2's tokens verified the loss against the prophet is smallest,
-# 14%: 13% for having stopped early, 2% for late tokens. Verifying all eight costs 26%, of which 15% is
-# late; one token alone 34%, all of it early. Where verification is not flat, "draft 16, verify all" is
-# not free.
+# **What it shows.** The figure shows how much time is lost compared with the prophet, which knows
+# what will be accepted. The loss is smallest if three of PARD-2's tokens are verified, 14%: 13%
+# from verifying too few tokens, 2% from verifying too many. Verifying all eight loses 26%, of which
+# 15% comes from too many tokens; verifying one loses 34%, all from too few. If verifying more
+# tokens takes longer, "draft 16, verify all" is not free.
 
 # %% [markdown]
 # ## Does it matter how a parallel drafter is trained?
@@ -118,13 +123,15 @@ figures.parallel_stop(study)
 figures.parallel_training(study)
 
 # %% [markdown]
-# **What it shows.** Weights by the target's confidence help: τ is 1.06 [1.03, 1.10] times that of equal weights, and
-# 1.10 [1.07, 1.13] times that of PARD's loss: the paper's sign (1.05 and 1.03), the second more than printed. Fixed decays
-# help as well: 0.6 is as good as 0.8 here, where the paper has it behind no decay at all; CAT is ahead
-# of 0.8 by 3% [1%, 5%] and not distinguishable from 0.6. Training plain PARD for drafts of 16 makes its drafts
-# of 8 worse (0.97 [0.96, 0.99]), as printed. Features of the target do not help (0.99 [0.96, 1.02]; the paper
-# has 1.06), four layers do a little against one (1.011 [1.004, 1.019]). The gate's ratio makes no
-# difference that could be told, and drafts of 16 gain nothing over drafts of 8: acceptance ends before.
+# **What it shows.** Weights by the target's confidence help: τ is 1.06 [1.03, 1.10] times that of
+# equal weights, and 1.10 [1.07, 1.13] times that of PARD's loss: the sign is the paper's (1.05 and
+# 1.03), the second gain is larger than the paper's. Fixed decays by position help as well: 0.6 is
+# as good as 0.8 here, while in the paper it is worse than no decay. CAT is 3% [1%, 5%] ahead of 0.8
+# and does not differ measurably from 0.6. Training plain PARD for drafts of 16 makes its drafts of
+# 8 worse (0.97 [0.96, 0.99]), as in the paper. Features of the target do not help (0.99 [0.96,
+# 1.02]; the paper has 1.06); those of four layers are a little better than those of one (1.011
+# [1.004, 1.019]). The ratio ρ makes no measurable difference. Drafts of 16 gain nothing over drafts
+# of 8, because hardly any draft is accepted that far.
 #
 # **Caveat.** These arms were trained for 300 steps of two texts. The projection of the features begins
 # at zero and has little time to become useful; the paper trains for 30,000 steps. Intervals are over
@@ -141,23 +148,23 @@ drafters = ("draft", "pard2", "pard", "eagle", "prompt_lookup", "ngram", "suffix
 simkit.replay(SAMPLED, dict.fromkeys(drafters, "fixed(5)"))
 
 # %% [markdown]
-# **What it shows.** The order of the networks stays: the draft model at 1.40, PARD-2 at 1.24, PARD at
-# 1.18, the chain at 1.08. The rules find next to nothing, and reach 0.99 to 1.04: where the target
-# samples it does not repeat itself.
+# **What it shows.** The networks are in the same order: the draft model has 1.40, PARD-2 1.24, PARD
+# 1.18, the chain 1.08. The lookups find next to nothing and have 0.99 to 1.04, because a target
+# that samples does not repeat itself.
 
 # %% [markdown]
 # ## Several in one decoder
 #
-# A lookup is nearly free where it finds something, and where it does not a model can draft.
+# A lookup is nearly free. If it finds nothing, a model can draft instead.
 
 # %%
 both = simkit.replay(TRACE, {"own": "fixed(4)", "route(suffix, own, least=3)": "fixed(4)"})
 both
 
 # %% [markdown]
-# **What it shows.** Whatever `suffix` finds of three tokens or more is taken, and the draft model drafts where it
-# finds less. On these looping outputs that is far ahead of either alone; on sampled ones, in
-# [drafters](../docs/drafters.md), the same route is as fast as the draft model alone.
+# **What it shows.** If `suffix` finds three tokens or more, they are the draft; otherwise the draft
+# model drafts. On these looping outputs that is much faster than the draft model alone; on sampled
+# ones, in [drafters](../docs/drafters.md), it is as fast as the draft model alone.
 
 # %% [markdown]
 # ## Now with your trace

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 10 · Under load
 #
-# Drafts pay with time that one request leaves unused. A server has many requests, and less of such
-# time: each token that is verified in vain takes the place of one of somebody else's. Here requests
-# of a recorded trace are served together, on one clock, under rules that engines have.
+# With one request at a time a device has capacity to spare, and verifying drafts uses it. A server
+# with many requests has less to spare: each token that is verified and rejected takes the place of
+# another request's token. Here a simulated server runs many requests of a recorded trace at once,
+# under rules that engines use.
 #
-# A request's outcomes are the trace's own and exact. What hangs on the schedule, batches, lengths that
-# follow them, waiting, is exact given the simulated schedule, not beyond it. Times are those of
-# Qwen3-8B and Qwen3-0.6B on an H200, from the [latency atlas](../docs/costs.md#the-latency-atlas); acceptance is
-# that of the small bundled pair.
+# What a request accepts is recorded in the trace and exact. Batches, waiting and draft lengths that
+# follow the load depend on the schedule, which is simulated. Times are those of Qwen3-8B and
+# Qwen3-0.6B on an H200, from the [latency atlas](../docs/costs.md#the-latency-atlas); acceptance is
+# that of the toy pair that comes with simkit.
 
 # %%
 import polars as pl
@@ -29,20 +30,24 @@ study = Study(TRACE)
 figures.load_crossover(study)
 
 # %% [markdown]
-# **What it shows.** With one request in flight a token a step is worth 1.06 [1.04, 1.08]; with 64 it is
-# at 0.83, with 256 at 0.61. It falls below no drafts at about 20 in flight, [11, 36]; three tokens are not told from none up to
-# 16 and lose from 32 on; five and seven lose everywhere. `ema` follows three tokens up to 16 in flight, is at 0.94
-# [0.88, 1.00] with 32, and hardly drafts from 64 on, where it is within a hundredth of none. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
-# half as long as the target's: it is where `static(7)` is. And `prophet`, which knows what will be
-# accepted, is at 1.48 alone, and below none from 4 requests on: a round of drafting lasts as long for one
-# request as for all, and the longest draft of the batch sets how many there are. It is no bound of a batch.
+# **What it shows.** The numbers are throughputs relative to no drafts. With one request in flight,
+# drafting one token a step has 1.06 [1.04, 1.08]; with 64 it has 0.83, with 256 0.61. It falls
+# below 1 at about 20 requests in flight, [11, 36]. Three tokens do not differ measurably from none
+# up to 16 requests and lose from 32 on; five and seven lose everywhere. `ema` does as well as three
+# tokens up to 16 in flight, has 0.94 [0.88, 1.00] with 32, and hardly drafts from 64 on, where it
+# is within 1% of no drafts. `budget` verifies fewer tokens than it drafts. But it drafts seven a
+# step, and here a draft pass takes half as long as a target pass, so it is as slow as `static(7)`.
+# `prophet`, which knows what will be accepted, has 1.48 with one request, and less than no drafts
+# from 4 requests on: all requests wait for the draft passes of the longest draft in the batch. So
+# `prophet` is no upper bound for a batch.
 #
-# **The engines'.** The shape agrees with what they publish: vLLM #52362 has fixed 7 behind none from
-# somewhere above 32 requests on (at 256: 7,852 tokens a second to 8,879), SGLang switches drafts off from 64 on. Their
-# crossing lies further to the right: their drafts cost less.
+# **The engines'.** The shape agrees with published results. In vLLM #52362 seven tokens fall behind
+# no drafts somewhere above 32 requests (at 256: 7,852 against 8,879 tokens a second). SGLang
+# switches drafts off from 64 requests on. Drafts stop paying at more requests there than here,
+# because they cost less.
 #
-# **Caveat.** Behind a batch of 64 nothing was timed, and times go on in a line. How a run starts and ends is left
-# out: at its end a few long outputs are alone, and batches are no longer full.
+# **Caveat.** Batches over 64 were not timed; their times are extrapolated linearly. The start and
+# the end of each run are left out, because batches are not full then.
 
 # %% [markdown]
 # ## And where drafts are cheap?
@@ -58,31 +63,36 @@ true = simkit.serve(TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=102
 true.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none. Alone, three tokens are at 1.78 ±0.19
-# and `ema` at 1.86 ±0.18; with 64 in flight the order is turned round: one token first, at 1.13 ±0.07, then three, 1.09 ±0.12, and
-# seven are at 0.87 ±0.14. Intervals are over prompts, so they are wide. `goodput`, which knows the times, is within the intervals of the best length at each load.
+# **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none.
+# With one request, three tokens have 1.78 ±0.19 and `ema` 1.86 ±0.18. With 64 in flight the order
+# is reversed: one token is first, 1.13 ±0.07, then three, 1.09 ±0.12, and seven have 0.87 ±0.14.
+# Intervals are over prompts and therefore wide. `goodput`, which is given the times, is within the
+# interval of the best length at each load.
 #
-# **The engines'.** SpecDecode-Bench has the same turn: at batch 1 five tokens lead three and one, at 64 three lead five.
+# **The engines'.** SpecDecode-Bench finds the same reversal: at batch 1 five tokens are faster than
+# three and one, at 64 three are faster than five.
 
 # %% [markdown]
 # ## Who wins where: drafters
 #
-# PARD-2's Fig. 1: what a user gets against what the device gives, for batches of 1 to 64.
+# Like PARD-2's Fig. 1, the figure shows tokens a second of one user and of the whole device, for
+# batches of 1 to 64.
 
 # %%
 figures.load_frontier(study)
 
 # %% [markdown]
-# **What it shows.** `suffix` is far ahead at every batch, 286 tokens a second at batch 1 and 9,400 on the device at 64 with
-# three tokens, because the greedy outputs loop and its drafts cost no pass. PARD-2, one pass a draft, is ahead of the draft
-# model with three tokens at batch 1 (149 tokens a second to 120) and behind no drafts at 64 (4,430 to 5,860). The table by batch size
-# gives up what a large batch does not pay for, and at 64 has more on the device for the draft model (4,890 to 4,190), less for
-# `suffix`, for which length costs nothing to draft.
+# **What it shows.** `suffix` is far ahead at every batch, 286 tokens a second at batch 1 and 9,400
+# on the device at 64 with three tokens, because the greedy outputs loop and its drafts cost no
+# pass. PARD-2, which drafts in one pass, is ahead of the draft model with three tokens at batch 1
+# (149 against 120 tokens a second) and behind no drafts at 64 (4,430 against 5,860). The table by
+# batch size drafts less in large batches. At 64 that gives the draft model more throughput (4,890
+# against 4,190) and `suffix` less, because longer `suffix` drafts cost nothing.
 #
 # **The paper's.** In Fig. 1 PARD-2 stays ahead up to 64; here it does not: its drafts are accepted less often.
 #
-# **Caveat.** The passes of `pard2` and `eagle` are priced as those of the 0.6B model, which is unkind to an EAGLE
-# chain of one layer.
+# **Caveat.** The passes of `pard2` and `eagle` are priced as those of the 0.6B model. That is too
+# expensive for an EAGLE chain of one layer.
 
 # %% [markdown]
 # ## How long does one wait?
@@ -91,11 +101,13 @@ figures.load_frontier(study)
 figures.load_latency(study)
 
 # %% [markdown]
-# **What it shows.** Drafts trade one latency for another. At 3 requests a second the median time per token is
-# lower with one token drafted, 8 ms to 9; its 99th percentile is higher, 13 ms, and 22 ms with three: requests
-# whose drafts fail pay for them. The first token comes later as well, 39 and 63 ms to 23, since the draft
-# model reads the prompt too, and a prompt waits for longer iterations. Each server bends up where it saturates:
-# at 23 requests a second with three tokens, 27 with one, 31 under `ema`, which then hardly drafts, 32 with none.
+# **What it shows.** Drafts lower one latency and raise another. At 3 requests a second the median
+# time per token is 8 ms with one token drafted, 9 ms without drafts. But its 99th percentile is
+# higher: 13 ms with one token, 22 ms with three, because requests whose drafts are rejected still
+# pay for drafting. The first token comes later, too: after 39 ms with one token and 63 ms with
+# three, instead of 23 ms. The draft model must read the prompt as well, and a new prompt waits for
+# longer iterations. Each curve bends upwards where its server saturates: at 23 requests a second
+# with three tokens, 27 with one, 31 under `ema`, which then hardly drafts, and 32 without drafts.
 
 # %% [markdown]
 # ## What do controllers do in a burst?
@@ -104,9 +116,10 @@ figures.load_latency(study)
 figures.load_timeline(study)
 
 # %% [markdown]
-# **What it shows.** `ema` and `by_batch` verify three tokens a request before the burst and one or none in it, and have emptied the
-# queue soon after; `budget` goes on with four to seven, since it looks at what tokens promise and not at the draft passes
-# behind it, and is busy for some five seconds longer.
+# **What it shows.** `ema` and `by_batch` verify three tokens a request before the burst and one or
+# none in it, and have emptied the queue soon after. `budget` goes on with four to seven and is busy
+# for about five seconds longer: it weighs how likely tokens are to be accepted, but not what
+# drafting them costs.
 
 # %% [markdown]
 # ## How many are served in time?
@@ -115,20 +128,22 @@ figures.load_timeline(study)
 figures.load_goodput(study)
 
 # %% [markdown]
-# **What it shows.** Under limits on each request's first token and on its time per token, none serves most: 13.9 [11.6, 16.1] a second at a rate
-# of 17, to 8.7 [4.7, 12.7] with one token, 7.5 under `ema`, 6.1 with three. Every rule here is fair to the batch's throughput,
-# and none looks at the request that falls behind. `goodput`, which maximises tokens a second, is where one token is.
+# **What it shows.** Each request has a limit on the time to its first token and on its time per
+# token. When 17 requests arrive a second, most are served in time without drafts: 13.9 [11.6, 16.1]
+# a second, against 8.7 [4.7, 12.7] with one token, 7.5 under `ema` and 6.1 with three. All rules
+# here look at the whole batch, and no rule helps the request that falls behind. `goodput`, which
+# maximises tokens a second, does as well as one token.
 
 # %% [markdown]
 # ## A controller of one's own
 #
-# A function of what a scheduler sees. `serving.fewer` drafts four tokens, and one fewer each time that the
-# batch doubles:
+# A controller can be a function of what a scheduler sees. `serving.fewer` drafts four tokens, and
+# one fewer each time that the batch doubles:
 #
 #     def fewer(view):
 #         return max(0, 5 - len(view.request).bit_length())
 #
-# It is plain Python, so that fewer requests are served here.
+# It is plain Python, and slow, so this run has fewer requests.
 
 # %%
 own = ["none", "static(1)", serving.fewer]
@@ -136,15 +151,16 @@ few = simkit.serve(TRACE, own, CHEAP, concurrency=[1, 16], requests=256, seeds=3
 few.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Alone it drafts four tokens and is at 1.80 ±0.10, ahead of one token (1.46 ±0.06); with 16 in flight it
-# drafts none most of the time and is at 1.03 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
-# feedback, a controller is a subclass of `simkit.serving.Plain`.
+# **What it shows.** With one request it drafts four tokens and has 1.80 ±0.10, more than one token
+# (1.46 ±0.06). With 16 in flight it drafts nothing most of the time and has 1.03 ±0.01, less than
+# one token (1.35 ±0.06): it stops drafting too early. A controller that needs a state or feedback
+# is a subclass of `simkit.serving.Plain`.
 
 # %% [markdown]
 # ## Drawn outcomes against true ones
 #
-# vLLM can be told rates of acceptance by depth and draws outcomes from them, and so can the simulator.
-# Here they are the trace's own conditional rates.
+# vLLM can draw outcomes from given acceptance rates by depth, and so can the simulator. Here the
+# rates are the trace's own conditional ones.
 
 # %%
 depths = figures.drafters_by_depth(study).frame
@@ -156,13 +172,15 @@ drawn = simkit.serve(
 drawn.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Intervals are much narrower, ±0.01 where true outcomes have ±0.19, and the figures are lower:
-# three tokens alone at 1.65 for 1.78, seven at 1.58 for 1.67; with 64 in flight three at 1.01 for 1.09. The rates are those of
-# the longest drafts, whose steps begin behind a rejection more often: 0.62 for the first token, where drafts of three have 0.69.
-# `ema` at batch 1 does not leave three tokens (2.97 on average, 3.19 with true outcomes), for there are no stretches to adapt to.
+# **What it shows.** Intervals are much narrower, ±0.01 instead of ±0.19 with true outcomes, and
+# speeds are lower: with one request three tokens have 1.65 instead of 1.78, and seven 1.58 instead
+# of 1.67; with 64 in flight three have 1.01 instead of 1.09. The rates were taken from the longest
+# drafts. Their steps start after a rejection more often, so the first token's rate is 0.62, while
+# drafts of three have 0.69. `ema` at batch 1 stays near three tokens (2.97 on average, 3.19 with
+# true outcomes), because drawn outcomes have no easy stretches to adapt to.
 #
-# **Caveat.** Drawn outcomes are independent of each other. A trace's are not: some outputs are easy from
-# beginning to end, and others never.
+# **Caveat.** Drawn outcomes are independent of each other. A trace's are not: some outputs are easy
+# throughout, others hard throughout.
 
 # %% [markdown]
 # ## Now with your trace
