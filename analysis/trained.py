@@ -38,7 +38,7 @@ class Trained:
         file = arms.ARMS
         if not file.exists() or arms.measured_on(file) != study.trace.hash:
             raise MissingError(
-                "compares drafters that were trained apart, and none were measured on this trace"
+                "compares drafters whose training differs; none were measured on this trace"
             )
         self._measured = arms.measured(file)
 

@@ -26,10 +26,7 @@ STEPS = "linear(draft_s=0, target_s=1)"
 THRESHOLDS = tuple(round(0.2 * k, 1) for k in range(2, 13))  # of SVIP
 RISKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)  # h of the acceptance head
 HEAD, ON_TREES = "acceptance_head", "tree_acceptance_head"
-NEEDS = (
-    "needs trees: attach a drafter with --tree (simkit attach), and name it (--drafter) if it is"
-    " not the recording itself that is looked at"
-)
+NEEDS = "needs trees: attach a drafter with --tree (simkit attach), and name it with --drafter"
 Families = dict[str, "str | tuple[str, ...]"]
 
 

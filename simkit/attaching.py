@@ -53,7 +53,7 @@ def asked_before(trace: Path) -> AttachRequest:
             continue
     if not found:
         raise DrafterError(
-            f"{trace}: no unfinished attachment says what it was asked for: give --drafter"
+            f"{trace}: no unfinished attachment has its options there: give --drafter"
         )
     if len(found) > 1:
         names = " or ".join(", ".join(one.name) for one in found.values())

@@ -125,7 +125,9 @@ class RecordRequest:
         followed = self.outputs is not None
         own = "draft" if self.draft and not followed else "target"
         if followed and self.coupling == "draft":
-            raise RecordError("--coupling draft draws outputs, and --outputs gives them")
+            raise RecordError(
+                "--coupling draft cannot be used with --outputs, which gives the outputs"
+            )
         plan = Plan(
             sampler,
             **given,
@@ -313,7 +315,7 @@ def asked_before(out: Path, given: Mapping[str, Any]) -> RecordRequest | None:
         now, before = getattr(again, field.name), getattr(asked, field.name)
         if now != before:
             raise RecordError(
-                f"{_option(field.name, now)}: the recording in {out} was asked for with"
+                f"{_option(field.name, now)}: the recording in {out} was begun with"
                 f" {_option(field.name, before)}"
             )
     return asked
@@ -457,7 +459,7 @@ def prepare(
 
     asked = asked_before(out, given) if resume else None
     if asked is None:
-        more = f"{out} does not say what was asked for: " if resume else ""
+        more = f"{out} does not have the options: " if resume else ""
         if given.get("target") is None:
             raise RecordError(f"{more}--target is missing: give the target model")
         has_prompts = given.get("prompts") is not None or rows is not None
@@ -467,17 +469,19 @@ def prepare(
             raise RecordError(f"{more}--prompts is missing: give a JSON Lines file")
         asked = RecordRequest(**{"prompts": None, **given})
     if asked.ignore_eos and asked.eos:
-        raise RecordError("--ignore-eos and --eos exclude each other: use one of both")
+        raise RecordError("give --ignore-eos or --eos, not both")
     chat = asked.chat
     if asked.outputs is not None:
         if chat.system or chat.arguments:
-            raise RecordError("--outputs has its own prompts: leave out what is for chats")
+            raise RecordError(
+                "--outputs has its own prompts: leave out --system and --chat-template-kwargs"
+            )
         return _followed(asked, "max_new_tokens" in given)
     asked.plan()
     if rows is None:
         if asked.prompts is None:
             raise RecordError(
-                f"the prompts of the recording in {out} were no file: give them again"
+                f"the prompts of the recording in {out} did not come from a file: give them again"
             )
         if not Path(asked.prompts).is_file():
             reading.refuse_url(asked.prompts, RecordError)

@@ -229,7 +229,7 @@ def test_times_are_there_whenever_the_drafts_are(root, tmp_path, monkeypatch, ca
         assert simkit(["attach", folder, "--drafter", spec, "--resume"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "note: it had no times: they were taken now" in said
-        assert f"{drafter.name} is attached to {folder} already, whole; name it with" in said
+        assert f"{drafter.name} is completely attached to {folder} already; name it with" in said
         assert "starts" not in said
         assert load(folder, drafter.name).own_latency().num_rows == 16
 
@@ -407,10 +407,10 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.startswith("OK: ") and "found" in said.partition("; and what is attached: ")[2]
     assert simkit(["replay", folder, "--policy", "svip(h=0.5)", *given]) == 2
-    said = "svip(h=0.5) reads the column draft_entropy of drafts, which those of ngram(least=1)"
-    assert f"{said} have not: take a policy that reads no column" in capsys.readouterr().err
+    said = "svip(h=0.5) reads the column draft_entropy, which drafts of ngram(least=1) do not have"
+    assert f"{said}: take a policy that reads no column" in capsys.readouterr().err
     line = refused(capsys, "replay", folder, "--policy", "fixed(3)")
-    assert "name a drafter that was attached to it with --drafter" in line
+    assert "name an attached drafter with --drafter" in line and "this trace has found" in line
     line = refused(capsys, "replay", folder, "--policy", "fixed(3)", "--drafter", "fond")
     assert "did you mean found?" in line
 
@@ -449,7 +449,7 @@ def test_drafters_are_compared_prompt_by_prompt(root, capsys):
     assert len(found) == 2
     with pytest.raises(ReplayError, match="ngram was not replayed; there is c-ngr, c-suf"):
         found["ngram"]
-    with pytest.raises(ReplayError, match="choices of drafters do not nest"):
+    with pytest.raises(ReplayError, match="route and best_of cannot be nested"):
         toolkit.replay(root / "greedy", {"best_of(route(c-ngr, c-suf), own)": "fixed(1)"})
     one = found.compare(("c-suf", "fixed(3)"), ("c-ngr", "fixed(3)"))
     other = found.compare(("c-ngr", "fixed(3)"), ("c-suf", "fixed(3)"))

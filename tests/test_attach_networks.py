@@ -175,8 +175,8 @@ def test_resume_needs_the_trace_alone(root, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "greedy"
     shutil.copytree(root / "greedy", folder, ignore=shutil.ignore_patterns("drafters"))
     line = refused(capsys, "attach", folder, "--resume")
-    assert "no unfinished attachment says what it was asked for" in line
-    assert "--drafter is missing" in refused(capsys, "attach", folder)
+    assert "no unfinished attachment has its options there" in line
+    assert "--drafter SPEC is missing" in refused(capsys, "attach", folder)
     names = ("independent", "eagle3")
     given = ["--target", root / "target", "--device", "cpu", "--columns", "draft_entropy"]
     for name in names:

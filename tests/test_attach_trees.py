@@ -351,9 +351,9 @@ def test_drafters_without_trees(both, capsys, spec):
 @pytest.mark.parametrize(
     "options, more, why",
     [
-        (", hidden=true", [], "model: hidden is of rows, and --tree records trees"),
-        (", at_once=4", [], "model: at_once is of rows, and --tree records trees"),
-        ("", ["--max-draft", 3], "--max-draft: shapes say how deep trees are: leave it out"),
+        (", hidden=true", [], "model: hidden cannot be used with --tree"),
+        (", at_once=4", [], "model: at_once cannot be used with --tree"),
+        ("", ["--max-draft", 3], "--max-draft cannot be used with --tree"),
     ],
 )
 def test_what_only_rows_have(both, capsys, options, more, why):

@@ -88,7 +88,7 @@ def test_figures_that_show_tasks_show_spans(study):
     for row in found.frame.filter(pl.col("span") == "all").to_dicts():
         (other,) = whole.filter(pl.col("policy") == row["policy"]).to_dicts()
         assert row["regret"] == other["regret"] and row["regret_lo"] == other["regret_lo"]
-    with pytest.raises(UserError, match="shows no tasks one by one"):
+    with pytest.raises(UserError, match="does not compare tasks"):
         figures.draft_lengths(study, by="span")
     with pytest.raises(UserError, match="by must be one of task, span"):
         figures.regret_by_task(study, cost=COST, by="words")

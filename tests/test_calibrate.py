@@ -156,18 +156,18 @@ def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, c
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--prompts", 13], "--prompts 13: the trace has 12"),
+        (["--prompts", 13], "--prompts 13: the trace has only 12"),
         (["--prompts", 0], "--prompts must be at least 1, not 0"),
         (["--rounds", 0], "must be at least 1"),
         (["--policy", "pacer"], "reads the head pacer, which is not given"),
         (["--head", PACER], "the head was trained for another draft model"),
         (["--policy", "oracle"], "needs the future"),
         (["--draft", "OTHER"], "recorded with another draft model"),
-        (["--log", "log.csv"], "--log log.csv: the log is a .parquet file"),
+        (["--log", "log.csv"], "--log log.csv: must be a .parquet file"),
         (["--log", "nowhere/log.parquet"], "--log nowhere/log.parquet: no such folder"),
         (["-o", "nowhere/cost.parquet"], "-o nowhere/cost.parquet: no such folder: nowhere"),
         (["-o", "cost.csv"], "-o cost.csv: neither a trace"),
-        (["--max-new-tokens", 25], "--max-new-tokens 25: not from 1 to 24"),
+        (["--max-new-tokens", 25], "must be from 1 to the trace's 24, not 25"),
     ],
 )
 def test_it_refuses_in_one_line(folder, options, words, capsys):

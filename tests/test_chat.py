@@ -87,7 +87,7 @@ def test_a_lines_own_come_first():
         (["--eos", "99"], "--eos 99: not a token id of the vocabulary of 40"),
         (["--eos", "x"], "--eos x: not a token id"),
         (["--eos", "+3", "--eos", "4"], "use one of both"),
-        (["--eos", "+3", "--ignore-eos"], "--ignore-eos and --eos exclude each other"),
+        (["--eos", "+3", "--ignore-eos"], "give --ignore-eos or --eos, not both"),
     ],
 )
 def test_what_is_refused(folder, tmp_path, capsys, more, message):

@@ -265,7 +265,7 @@ TESTED = {  # at least so many, with a cost and without
 REASONS = (
     r"one prompt|prompts do not differ|too few prompts|no rows|not defined on these rows"
     r"|no scores of|scores of \w+ are not by row|needs times|give one with --sampled"
-    r"|the trace is sampled|drafters that were trained apart|no drafter from tokens alone"
+    r"|the trace is sampled|drafters whose training differs|no drafter from tokens alone"
     r"|the trace is a lattice|fewer than 16 tokens"
     r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
     r"|lets windows go to|not both attached|no drafter is attached|too few for a verdict"

@@ -148,6 +148,15 @@ def test_one_of_a_list_in_full(arguments, says, capsys):
         (["policies", "svpi"], "unknown policy 'svpi' (did you mean svip?)"),
         (["drafters", "suffxi"], "unknown drafter 'suffxi' (did you mean suffix?)"),
         (["costs", "linea"], "unknown cost 'linea' (did you mean linear?)"),
+        (
+            ["attach", "t", "suffix(shared=true)"],
+            "unexpected argument 'suffix(shared=true)': did you mean --drafter"
+            " 'suffix(shared=true)'?",
+        ),
+        (
+            ["replay", "reference", "svip"],
+            "unexpected argument 'svip': did you mean --policy svip?",
+        ),
     ],
 )
 def test_names_that_are_not_there(arguments, says, capsys):

@@ -263,7 +263,7 @@ def test_one_pair_in_two_couplings_is_not_told_apart():
     assert len(gaps) > 12 and all(gap.lo < 0 < gap.hi for gap in gaps)
     rows = found.rankings[0].rows
     assert len(rows) > 8 and all(row.ratio.lo < 1 < row.ratio.hi for row in rows)
-    assert "no draft is longer than the lesser Γ: 40 on reference-sampled and 8 on" in str(
+    assert "no draft is longer than the smaller Γ: 40 on reference-sampled and 8 on" in str(
         found.notes
     )
 

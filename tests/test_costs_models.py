@@ -218,7 +218,7 @@ def test_specs():
     [
         ("measurd", r"unknown cost model 'measurd' \(did you mean measured\?\)"),
         ("linear(draft_s=0.1)", "linear needs target_s"),
-        ("linear(0.1, 0.2)", "arguments need their names"),
+        ("linear(0.1, 0.2)", "arguments by name"),
         ("linear(draft_s=1:2, target_s=1)", "1:2 is a range"),
         ("linear(draft=1, target_s=1)", r"no argument 'draft' \(did you mean draft_s\?\)"),
         ("linear(draft_s=1, target_s=1, head_s=-1)", "head_s must be a number >= 0, not -1"),

@@ -47,7 +47,7 @@ def test_a_preset_takes_arguments_too(tmp_path):
         ("pearl:llama2-7b-70b(head=1)", r"no argument 'head' \(did you mean head_s\?\)"),
         ("pearl:llama2-7b-70b(head_s=-1)", "head_s must be a number >= 0, not -1"),
         ("pearl:llama2-7b-70b(head_s=1", "is not of the form"),
-        ("pearl:llama2-7b-70b(1)", "arguments need their names"),
+        ("pearl:llama2-7b-70b(1)", "arguments by name"),
     ],
 )
 def test_bad_presets(text, message):

@@ -423,7 +423,7 @@ def test_a_batch_is_an_argument_of_the_price():
     assert cost.of_batch(4).decode(np.array([8])) == 10 + 4 * (2 + 4)
     decode = Linear(draft_s=1.0, target_s=10.0, target_per_token_s=2.0, decode_s=9.0)
     assert decode.of_batch(4).decode(np.array([8])) == 9 + 3 * 2
-    with pytest.raises(CostError, match="batch would be free"):
+    with pytest.raises(CostError, match="in a batch would cost nothing"):
         parse("pacer:deepseek-1.3b-33b(batch_size=4)")
     with pytest.raises(CostError, match="batch_size must be an integer >= 1, not 0"):
         cost.of_batch(0)

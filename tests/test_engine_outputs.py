@@ -413,7 +413,7 @@ def test_what_does_not_go_with_outputs(folder, capsys, tmp_path):
     assert "leave out --prompts" in refused(capsys, *command, *prompts)
     assert "more than --max-new-tokens 5" in refused(capsys, *command, "--max-new-tokens", 5)
     sampled = ["--coupling", "draft", "--temperature", 1]
-    assert "--coupling draft draws outputs" in refused(capsys, *command, *sampled)
+    assert "--coupling draft cannot be used with --outputs" in refused(capsys, *command, *sampled)
     for chat in (["--system", "w1"], ["--chat-template-kwargs", '{"a": 1}']):
         assert "--outputs has its own prompts" in refused(capsys, *command, *chat)
 

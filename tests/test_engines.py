@@ -127,7 +127,7 @@ def test_without_times_the_length_is_that_of_the_mean_draft():
     mean = record["drafted"] / record["steps"]
     assert json.loads(found.text)["num_speculative_tokens"] == round(mean)
     assert any(f"its mean draft, {mean:.2f} tokens" in note for note in found.notes)
-    with pytest.raises(EngineError, match="no times to choose a length by"):
+    with pytest.raises(EngineError, match="no times to choose a draft length by"):
         engines.export(trace, "vllm")
 
 
@@ -281,7 +281,7 @@ def test_what_replaces_a_controller_is_served_beside_it():
     assert f"the controller {rows[0]['steady_tokens_s']:,.0f} ({change:+.1%}{end}" in note
     batches = write("llama.cpp", controller=controller(BATCHES[0]), cost=cost, concurrency=4)
     assert any("with 4 requests in flight" in note for note in batches.notes)
-    with pytest.raises(EngineError, match="is for a controller"):
+    with pytest.raises(EngineError, match="--concurrency needs --controller"):
         write("vllm", policy="fixed(3)", concurrency=4)
 
 

@@ -305,7 +305,7 @@ LIVE = ("live", "reference", "--engine", "llama.cpp")
     [
         (("live", "--engine", "llama.cpp", *PAIR), "name the trace whose prompts are sent"),
         ((*LIVE, *PAIR, *FEW), "there is no policy to run"),
-        ((*LIVE, *PAIR, *FEW, "--policy", "svip(h=0.4)"), "llama.cpp stops no draft by svip"),
+        ((*LIVE, *PAIR, *FEW, "--policy", "svip(h=0.4)"), "llama.cpp cannot run svip"),
         ((*LIVE, *FEW, "--policy", "fixed(2)"), "give the folder of the trace's target"),
         ((*LIVE, *PAIR[:2], *FEW, "--policy", "fixed(2)"), "give its folder with --draft"),
         ((*LIVE, *PAIR, "--n-prompts", 0, "--policy", "fixed(2)"), "prompts must be from 1"),
@@ -314,21 +314,21 @@ LIVE = ("live", "reference", "--engine", "llama.cpp")
         ((*LIVE, *PAIR, *FEW, "--time-limit", 0, "--policy", "fixed(2)"), "--time-limit"),
         ((*LIVE, *PAIR, *FEW, "--port", 99999, "--policy", "fixed(2)"), "from 1 to 65535"),
         ((*LIVE, *PAIR, "--url", "http://127.0.0.1:1"), "--engine or --url, not both"),
-        ((*LIVE, *PAIR, "--head", "x"), "--head is not for an engine that is run"),
+        ((*LIVE, *PAIR, "--head", "x"), "--head cannot be used with --engine"),
         (("live", "reference", "--engine", "vllm", *PAIR, *FEW), "--engine must be llama.cpp"),
         (("live", "reference", "--url", "ftp://x"), "must be http://HOST:PORT"),
-        (("live", "reference", "--url", "http://127.0.0.1:1"), "nobody answers"),
+        (("live", "reference", "--url", "http://127.0.0.1:1"), "no answer: "),
         (("live", "reference-sampled", "--engine", "llama.cpp", *PAIR), "give a greedy trace"),
-        ((*LIVE, "--drafter", "pard", *PAIR), "no engine that is run here drafts as parallel("),
-        ((*LIVE, "--drafter", "ngram", *PAIR, "--policy", "fixed(2)"), "leave --draft out"),
-        (("live", "reference", *PAIR, "--policy", "fixed(2)"), "a trace is for --engine"),
+        ((*LIVE, "--drafter", "pard", *PAIR), "no engine that simkit runs drafts like parallel("),
+        ((*LIVE, "--drafter", "ngram", *PAIR, "--policy", "fixed(2)"), "leave out --draft"),
+        (("live", "reference", *PAIR, "--policy", "fixed(2)"), "a trace needs --engine"),
         (
             ("live", "reference", "--engine", "openvino", "--port", 80, *PAIR, *FEW),
-            "--port is llama.cpp's",
+            "--port can be used only with --engine llama.cpp",
         ),
         (
             ("fidelity", "reference", "--engine", "llama.cpp", "--first-token", "draft", *PAIR),
-            "--first-token is not for an engine",
+            "--first-token cannot be used with --engine",
         ),
         (("convert", MODELS / "draft", "--to", "onnx"), "--to must be gguf or openvino"),
         (("convert", MODELS / "draft", "--to", "gguf", "--dtype", "q4"), "--dtype must be"),
@@ -336,7 +336,7 @@ LIVE = ("live", "reference", "--engine", "llama.cpp")
         (("convert", MODELS / "eagle", "--to", "gguf"), "no tokenizer.json in it"),
         (
             ("convert", MODELS / "eagle", "--to", "gguf", "--tokenizer", MODELS / "target"),
-            "LlamaForCausalLM alone, this is LlamaForCausalLMEagle",
+            "only LlamaForCausalLM can be written as GGUF, not LlamaForCausalLMEagle",
         ),
     ],
 )
@@ -352,7 +352,7 @@ def test_another_model(fake, tmp_path, capsys):
     fake()
     words = ("live", "reference", "--engine", "llama.cpp", *FEW, "--policy", "fixed(2)")
     swapped = run(capsys, *words, "--target", MODELS / "pard", "--draft", MODELS / "draft")
-    assert swapped[0] == 2 and "another model than the trace's: its weights are" in swapped[2]
+    assert swapped[0] == 2 and "another model than the trace's: its weights have" in swapped[2]
     folder = tmp_path / "small"
     folder.mkdir()
     for file in (MODELS / "target").iterdir():

@@ -190,14 +190,14 @@ def test_an_engine_without_seconds_makes_no_cost():
     answer = alone[0].answer
     mute = [step._replace(seconds=float("nan")) for step in answer.steps]
     mute = [passes.Asked(alone[0].request, answer._replace(steps=mute))]
-    with pytest.raises(EngineError, match="does not say how long its steps take"):
+    with pytest.raises(EngineError, match="does not report how long its steps take"):
         passes.samples(mute, alone, alone, FACTS)
-    with pytest.raises(EngineError, match="no step has drafted anything"):
+    with pytest.raises(EngineError, match="no step drafted anything"):
         passes.samples(alone, asked(part, ["fixed(2)"], False), alone, FACTS)
     steps = [step._replace(drafted=-1) for step in answer.steps]
     silent = [passes.Asked(alone[0].request, answer._replace(steps=steps))]
     for arms in ((alone, silent), (silent, alone)):
-        with pytest.raises(EngineError, match="does not say how many tokens each step drafted"):
+        with pytest.raises(EngineError, match="does not report how many tokens each step drafted"):
             passes.samples(alone, *arms, FACTS)
 
 

@@ -1,6 +1,7 @@
 """The examples in the docstrings of public names, run as they stand."""
 
 import doctest
+from functools import cache
 
 import matplotlib
 import pytest
@@ -8,17 +9,26 @@ import pytest
 import analysis
 import simkit
 import traces
-from analysis import claims, compare
+from analysis import claims, compare, figures, stats
 from analysis.claims import ByAcceptance
+from analysis.figures import FIGURES, Drawn
+from simkit import costs, engines, policies, serving
+from simkit.costs.registry import COSTS
+from simkit.policies.registry import POLICIES
 from simkit.surface import Plotted
 from traces.bundle import ROOT
+from traces.subset import select
 
-TOP = {
-    f"{module.__name__}.{name}": getattr(module, name)
-    for module in (simkit, traces, analysis)
+pytestmark = pytest.mark.usefixtures("few_requests")
+
+MODULES = (policies, costs, serving, engines, stats, figures, simkit, traces, analysis)
+NAMED = {  # what two modules offer goes by its name in the last one
+    getattr(module, name): f"{module.__name__}.{name}"
+    for module in MODULES
     for name in module.__all__
     if callable(getattr(module, name)) and not name.endswith("Error")
 }
+TOP = {name: thing for thing, name in NAMED.items()}
 MORE = (claims.check, claims.by_acceptance, compare.compare, ByAcceptance.plot, Plotted.plot)
 
 
@@ -26,6 +36,7 @@ NAMES = {
     "simkit": simkit,
     "traces": traces,
     "analysis": analysis,
+    "engines": engines,
     "check": claims.check,
     "CLAIMS": claims.CLAIMS,
     "MODELS": ROOT / "reference" / "models",
@@ -35,8 +46,12 @@ NAMES = {
 
 @pytest.fixture(autouse=True)
 def somewhere_else(tmp_path, monkeypatch):
+    """What examples write and register is gone after them."""
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
+    for registry in (POLICIES, COSTS, engines.ENGINES):
+        for kept in ("_things", "_origins"):
+            monkeypatch.setattr(registry, kept, dict(getattr(registry, kept)))
 
 
 @pytest.mark.parametrize("name", TOP)
@@ -44,15 +59,40 @@ def test_public_names_have_an_example(name):
     assert ">>> " in TOP[name].__doc__, "no example"
 
 
-@pytest.mark.parametrize("name", [*TOP, *(thing.__qualname__ for thing in MORE)])
-def test_examples_give_what_they_show(name):
-    thing = TOP.get(name) or next(one for one in MORE if one.__qualname__ == name)
+def check(thing, name):
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
     found = finder.find(thing, name, globs=dict(NAMES))
     said = []
     for one in found:
         runner.run(one, out=said.append)
-    assert not runner.failures, "".join(said)
+    assert runner.tries and not runner.failures, "".join(said)
+
+
+OTHERS = {name: thing for name, thing in TOP.items() if name.rpartition(".")[2] not in FIGURES}
+OTHERS |= {thing.__qualname__: thing for thing in MORE}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_examples_give_what_they_show(name):
+    check(OTHERS[name], name)
+
+
+@cache
+def study(name, few):
+    trace = traces.load(name)
+    if few:
+        heads = [file.stem for file in (trace.path / "scores").iterdir()]
+        trace = select(trace, range(0, 128, 16), heads, latency=trace.latency())
+    return analysis.Study(trace)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_examples_of_figures_give_what_they_show(name, monkeypatch):
+    """Of eight prompts where neither drafters nor trees are needed, and with empty pictures."""
+    few = not (FIGURES[name].drafters or FIGURES[name].trees)
+    monkeypatch.setattr("analysis.figures.base.study_of", lambda trace, _: study(trace, few))
+    monkeypatch.setattr(Drawn, "picture", lambda *_: b"")
+    check(getattr(figures, name), name)
 
 
 SPECS = ["fixed(1:3)", "svip(h=0.8)"]

@@ -52,11 +52,11 @@ def test_a_log_says_what_its_plan_was(source, plan):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (lambda log, run, sequence: log.slice(0, 0), "lacks arms"),
-        (lambda log, run, sequence: log.filter(run != 0), "its arms are others"),
+        (lambda log, run, sequence: log.slice(0, 0), "some of its runs are missing"),
+        (lambda log, run, sequence: log.filter(run != 0), "it has other runs"),
         (lambda log, run, sequence: log.filter(pc.field("kind") == "sequence"), "passes are need"),
-        (lambda log, run, sequence: log.filter(run < 7), "its arms are others"),
-        (lambda log, run, sequence: log.filter(run != 5), "its arms are others"),
+        (lambda log, run, sequence: log.filter(run < 7), "it has other runs"),
+        (lambda log, run, sequence: log.filter(run != 5), "it has other runs"),
         (lambda log, run, sequence: log.filter((run != 2) | (sequence < 1)), "broke off before"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_log_of_another_trace_is_refused(source, plan, tmp_path):
     with pytest.raises(LiveError, match="prompt of 1 token here, 9 were read"):
         logs.plan_of(changed, source)
     sampled = log.replace_schema_metadata({"sampler": str(Sampler(temperature=1.0))})
-    with pytest.raises(LiveError, match="its tokens were drawn otherwise"):
+    with pytest.raises(LiveError, match="its sampling settings differ"):
         logs.plan_of(sampled, source)
     with pytest.raises(LiveError, match="there is no log in it"):
         logs.read(tmp_path)
@@ -169,7 +169,7 @@ def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):
     pq.write_table(untested, tmp_path / "live.parquet")
     for folder, words in (
         (BUNDLED, "holds whole sequences only: passes are needed to judge it again"),
-        (tmp_path, "no log of simkit fidelity: it lacks arms"),
+        (tmp_path, "not a log of simkit fidelity: some of its runs are missing"),
     ):
         given = "fidelity", "reference", "--from", folder, "-o", tmp_path / "out"
         assert refused(capsys, *given) == f"simkit: {folder / 'live.parquet'}: {words}"
@@ -184,7 +184,7 @@ def test_a_log_of_batches_is_no_cost(source, plan, tmp_path):
     pq.write_table(batches, tmp_path / "live.parquet")
     for size in (1, 3):
         cost = costs.Measured(file=str(tmp_path / "live.parquet"), batch_size=size)
-        with pytest.raises(costs.CostError, match="the log is of batches of up to 3"):
+        with pytest.raises(costs.CostError, match="the log has batches of up to 3"):
             cost.times(source)
 
 
@@ -301,7 +301,9 @@ def test_a_loss_is_named(source, plan):
 def test_what_would_draft_nothing_or_was_fitted_is_not_tested(source):
     for first, budget in (("draft", 1), ("prefill", 2)):
         settings = DecoderSettings(max_new_tokens=budget, first_token=first)
-        with pytest.raises(LiveError, match=f"no token would be drafted: at least {budget + 1}"):
+        with pytest.raises(
+            LiveError, match=f"must be at least {budget + 1}, or nothing is drafted"
+        ):
             check_policies([policies.parse("fixed(1)")], source, settings, {})
-    with pytest.raises(PolicyError, match="the cost is fitted to its passes"):
+    with pytest.raises(PolicyError, match="fits the cost, so it cannot be tested"):
         check_policies([policies.parse("fixed(2, max_draft=41)")], source, DecoderSettings(), {})

@@ -244,7 +244,7 @@ TABLES["one token drafted"] = 16
 def of_one_drafter(trace):
     """The tables, and what is missing but for those that compare drafters or need long outputs."""
     found, gone = tables(trace, COST)
-    several = [line for line in gone if "simkit attach" in line or "trained apart" in line]
+    several = [line for line in gone if "simkit attach" in line or "training differs" in line]
     long = [line for line in gone if "no output has 256 tokens" in line]
     assert len(several) == 4 and len(long) == 1
     return found, [line for line in gone if line not in several + long]
@@ -316,7 +316,7 @@ def test_step_lengths_without_times():
     """All but the best fixed length, and the notes say so."""
     trace = iid(4, 20, 0.5, max_draft=4, seed=0)
     found = figures.step_lengths(trace)
-    assert found.notes == ("No times, so no best fixed length.",)
+    assert found.notes == ("No best fixed length, because there are no times.",)
     timed = figures.step_lengths(trace, cost=COST)
     assert found.frame.equals(timed.frame.drop("best_fixed")) and not timed.notes
 

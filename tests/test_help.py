@@ -65,7 +65,7 @@ def test_help_has_what_most_need_and_help_all_has_all(command, capsys, monkeypat
     assert options(short) == (every - seldom) | {"--help"}
     assert max(map(len, [*short.splitlines(), *whole.splitlines()])) <= 80
     said = "option" if len(seldom) == 1 else "options"
-    assert f"{len(seldom)} more {said}: --help-all" in short and MORE not in short
+    assert f"--help-all shows {len(seldom)} more {said}." in short and MORE not in short
     assert "--help-all" not in whole and MORE in whole
 
 

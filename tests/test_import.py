@@ -159,7 +159,7 @@ def test_the_command_writes_a_trace(tmp_path, capsys):
     expected = np.array([seconds_by_hand(record, 3) for record in records()]).sum(0)
     assert json.loads(text)[0]["total_s"] == pytest.approx(expected[0], rel=1e-12)
     line = refused(capsys, "import", "specdecode-bench", file, "--out", out)
-    assert line == f"simkit: {out}: exists and is no empty folder: name another"
+    assert line == f"simkit: {out}: exists and is not an empty folder: name another"
     assert "column draft_entropy" in refused(capsys, "replay", out, "--policy", "svip")
     status, text, _ = run(
         capsys, "import", "specdecode-bench", file, "--out", tmp_path / "n", "--drafter", "ngram"
@@ -257,7 +257,7 @@ def test_bad_files(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     file = written(tmp_path, records(1))
     line = refused(capsys, "import", "specdecode-bench", file, "--out", tmp_path / "file")
-    assert "is no empty folder" in line
+    assert "is not an empty folder" in line
 
 
 def questions() -> list[dict]:

@@ -66,7 +66,7 @@ def test_a_drafter_is_attached_and_replayed(tmp_path, capsys):
     status, text, _ = run(capsys, "info", out)
     assert status == 0 and "records.jsonl (sha256" in text and "aligned" not in text
     assert not any(word in text for word in ("greedy", "Γ", "drop")), "that is not known of a log"
-    assert "name a drafter" in refused(capsys, "replay", out, "--policy", "fixed(2)")
+    assert "name an attached drafter" in refused(capsys, "replay", out, "--policy", "fixed(2)")
     assert run(capsys, "attach", out, "--drafter", "prompt_lookup(length=4)")[0] == 0
     assert check(traces.load(out, "prompt_lookup")).note() == (
         f"Trace {out.name}, drafter prompt_lookup, no times: {len(claims())} claims: none can be"

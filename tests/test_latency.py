@@ -190,7 +190,7 @@ def test_command_writes_a_file(folders, app, tmp_path):
         (["--out", "nowhere/a.parquet"], "--out nowhere/a.parquet: no such folder: nowhere"),
         (["--cost-out", "nowhere/a.json"], "--cost-out nowhere/a.json: no such folder: nowhere"),
         (["--seed", "-1"], "seed must be >= 0, not -1"),
-        (["--batch-size", "1,x"], "--batch-size '1,x': not whole numbers"),
+        (["--batch-size", "1,x"], "--batch-size '1,x': must be whole numbers"),
         (["--batch-size", "1,0"], "batch_size: needs one or more whole numbers >= 1"),
     ],
 )
@@ -364,7 +364,7 @@ def test_a_grid_has_the_batches_of_a_server(folders, app, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--max-batch", "4"], "belongs to --grid"),
+        (["--max-batch", "4"], "--max-batch needs --grid"),
         (["--grid", "--max-batch", "4", "--batch-size", "2"], "not both"),
         (["--grid", "--max-batch", "0"], "at least 1"),
     ],

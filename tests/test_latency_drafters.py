@@ -121,8 +121,8 @@ def test_without_times_of_the_target_it_is_said(root, tmp_path, capsys):  # noqa
     [
         (["--drafter", "ngram"], "ngram has no passes to time"),
         (["--drafter", "nobody"], "no drafter 'nobody' is attached"),
-        (["--drafter", "eagle1", "--fit"], "--fit and --cost-out need the passes of a pair"),
-        (["--fit"], "--fit and --cost-out need the passes of a pair"),
+        (["--drafter", "eagle1", "--fit"], "--fit and --cost-out need a pair"),
+        (["--fit"], "--fit and --cost-out need a pair"),
         (["--drafter", "eagle1", "--draft", "nowhere"], "nowhere"),
         (["--drafter", "eagle1", "--context", "4000"], "a pass needs 4,004 positions"),
     ],
@@ -139,7 +139,7 @@ def test_what_cannot_be_timed_is_refused(timed, options, words, capsys):
 
 def test_a_drafter_without_its_trace_is_refused(timed, capsys):
     given = ["latency", "--target", timed / "target", "--drafter", "eagle1", *FEW]
-    assert "give the trace that it is attached to with --out" in refused(capsys, *given)
+    assert "name the trace that it is attached to with --out" in refused(capsys, *given)
 
 
 def test_another_target_is_refused(timed, capsys):

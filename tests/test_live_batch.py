@@ -185,5 +185,5 @@ def test_what_a_batch_cannot_do_is_refused():
         BatchDecoder(*given, None, DecoderSettings(Sampler(1.0)), 61)
     with pytest.raises(LiveError, match="all or any"):
         BatchDecoder(*given, None, DecoderSettings(), 61, stop="most")
-    with pytest.raises(policies.PolicyError, match="a batch has not"):
+    with pytest.raises(policies.PolicyError, match="a batch cannot run"):
         BatchDecoder(*given, policies.parse("pacer"), DecoderSettings(), 61)

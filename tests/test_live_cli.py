@@ -159,7 +159,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         ),
         (["--policy", "fixed(2)", "--trace", "reference"], "reference: comes with the package"),
         (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
-        (["--policy", "fixed(2)", "-o", "live.csv"], "the log is a .parquet file"),
+        (["--policy", "fixed(2)", "-o", "live.csv"], "must be a .parquet file"),
         (["--policy", "fixed(2)", "--trace", "nowhere"], "nowhere"),
         (["--policy", "fixed(2)", "--max-new-tokens", "999"], "needs 1,003 positions"),
         (["--policy", "fixed(2)", "--temperature", "1", "--batch-size", "2"], "greedily"),
@@ -243,7 +243,7 @@ def test_a_log_that_does_not_get_into_the_trace_stays_beside_it(
     assert simkit(command) == 2
     log = tmp_path / "trace.live.parquet"
     said = capsys.readouterr().err
-    assert f"{log} has the log: another process is writing to this trace" in said
+    assert f"the log is in {log}, but not in the trace: another process is writing to" in said
     assert read(log).num_rows
     assert simkit(command) == 2
     spare = tmp_path / "trace.live.partial.parquet"
@@ -386,7 +386,10 @@ def test_fidelity(folder, agreeing, tmp_path, capsys):
     [
         ([], "the head pacer, which is not given"),  # of the default policies
         (["--policy", "oracle"], "needs the future"),
-        (["--policy", "fixed(2)", "--prompts", "10"], "13 prompts are wanted, the trace has 12"),
+        (
+            ["--policy", "fixed(2)", "--prompts", "10"],
+            "13 prompts are asked for, but the trace has",
+        ),
         (["--policy", "fixed(3)", "--draft", "OTHER"], "recorded with another draft model"),
         (["--policy", "fixed(3)", "--dtype", "int8"], "unknown dtype"),
         (["--policy", "pacer", "--head", HEADS / "pacer.safetensors"], "for another draft model"),
@@ -400,7 +403,7 @@ def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["pacer", "--head", HEADS / "pacer-sampled.safetensors"], "is not the one whose scores"),
+        (["pacer", "--head", HEADS / "pacer-sampled.safetensors"], "has scores of another head"),
         (["fixed(60, max_draft=60)"], "have at most max_draft (Γ) = 40"),
     ],
 )

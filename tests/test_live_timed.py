@@ -301,7 +301,8 @@ def test_a_head_that_scores_no_draft_as_deep_is_refused():
     head = heads("llama-gqa")["pacer"]
     policy, deep = policies.parse("pacer"), settings(max_new_tokens=T_MAX + 2)
     words = (
-        rf"^pacer\(block=4\) drafts up to {T_MAX + 1} tokens, its head pacer scores up to {T_MAX}:"
+        rf"^pacer\(block=4\) drafts up to {T_MAX + 1} tokens, but its head pacer scores up to"
+        rf" {T_MAX}:"
     )
     for given in (head, BlockScorer(head)):
         with pytest.raises(HeadError, match=words):

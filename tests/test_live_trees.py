@@ -56,14 +56,19 @@ def test_a_draft_model_drafts_trees(root, tmp_path):  # noqa: F811
     [
         ([], "eagle1", "fixed(3)", "give --draft"),
         ([], None, POLICY, "what drafts the trees?"),
-        (["--policy", "fixed(3)"], "eagle1", POLICY, "run them apart"),
-        (["--batch-size", 2], "eagle1", POLICY, "--batch-size: not with policies that draft"),
+        (["--policy", "fixed(3)"], "eagle1", POLICY, "run them separately"),
+        (
+            ["--batch-size", 2],
+            "eagle1",
+            POLICY,
+            "--batch-size cannot be used with tree policies",
+        ),
         (["--draft-temperature", 1, "--temperature", 1], "eagle1", POLICY, "likeliest tokens"),
         ([], "eagle1", "tree_prophet", "does not grow its trees level by level"),
         ([], "eagle1", "best_rate", "is fitted to a trace and its cost: it cannot run live"),
         (["--rounds", 0], "eagle1", POLICY, "must be at least 1"),
         (["--head", HEAD], "eagle1", POLICY, "--head: no policy reads a head"),
-        (["--max-new-tokens", 9999], "eagle1", POLICY, "positions, the target has"),
+        (["--max-new-tokens", 9999], "eagle1", POLICY, "positions, but the target has"),
         (["--n-prompts", 1], "eagle1", POLICY, "at least 2"),
     ],
 )

@@ -216,7 +216,7 @@ def test_a_file_that_holds_no_log_is_refused_in_a_line(tmp_path, capsys):
     for lines, what in (([], "there is no record"), ([{"id": 1}], "no line has"), (["x"], "JSON")):
         assert what in refused(capsys, "import", "vllm", written(tmp_path, lines), "--check")
     file = written(tmp_path, odd(lambda *row: row))
-    assert "writes nothing" in refused(
+    assert "writes no trace" in refused(
         capsys, "import", "vllm", file, "--check", "--out", tmp_path / "x"
     )
     assert "--check" in refused(capsys, "import", "tokens", file, "--check")

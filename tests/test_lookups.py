@@ -47,7 +47,7 @@ def test_tables_1_and_4_hold_them(at):
     assert four.source == "PACER Table 4" and all(len(r) == len(four.heads) for r in four.rows)
     methods = ["Vanilla", "suffix", "suffix, then Speculative", "suffix, then PACER"]
     assert [row[1] for row in four.rows] == methods * 5
-    assert "on Ouroboros, 1.04–1.07" in four.note
+    assert "behind Ouroboros, in the paper, 1.04–1.07" in four.note
 
 
 def test_without_any_there_is_no_table_of_hybrids():

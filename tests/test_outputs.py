@@ -115,12 +115,15 @@ def test_a_folder_takes_its_place_when_it_is_whole(tmp_path, monkeypatch):
     (tmp_path / ".t.tmp" / "rest").touch()
     save(trace(), place)
     before = hashes(place)
-    with pytest.raises(TraceError, match="/t: exists and is no empty folder: name another"):
+    with pytest.raises(TraceError, match="/t: exists and is not an empty folder: name another"):
         save(trace(), place)
     assert hashes(place) == before and os.listdir(tmp_path) == ["t"]
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    with pytest.raises(TraceError, match=r"^\.: is the folder that this runs in: name another$"):
+    with pytest.raises(
+        TraceError,
+        match=r"^\.: is the folder that the command runs in: name another$",
+    ):
         save(trace(), ".")
 
 

@@ -113,7 +113,7 @@ def test_what_draws_lose_is_said_of_both_ways_to_draw():
 
 def test_other_rules_and_no_draft_have_no_profile():
     for policy in ("svip(h=0.4)", "autoregressive"):
-        with pytest.raises(EngineError, match="is that of a fixed length"):
+        with pytest.raises(EngineError, match="a profile needs a fixed length"):
             made(policy=policy)
 
 
@@ -236,7 +236,7 @@ def test_options_are_those_of_the_format(tmp_path, capsys):
     out = ["-o", tmp_path / "x"]
     for words, what in (
         (("import", "vllm", METRICS, "--requests", "3", *out), "are for profile"),
-        (("import", "profile", METRICS, "--requests", "0", *out), "must have a step each"),
+        (("import", "profile", METRICS, "--requests", "0", *out), "each request needs a step"),
         (("import", "profile", METRICS, "--check"), "--check, --shared-path and --passes are for"),
         (("export", "reference", "--profile", "--engine", "vllm", *out), "one of the two"),
         (("export", "reference", *out), "one of the two"),

@@ -93,14 +93,14 @@ def test_resume_needs_the_folder_alone(pair, prompts, tmp_path, monkeypatch, cap
     capsys.readouterr()
     other = ["record", "--out", str(out), "--resume", "--seed", "4"]
     assert "--seed 4: the recording in " in (line := refused(capsys, *other))
-    assert line.endswith(f"{out} was asked for with --seed 5")
+    assert line.endswith(f"{out} was begun with --seed 5")
     hidden = ["record", "--out", str(out), "--resume", "--hidden"]
-    assert "was asked for with no --hidden" in refused(capsys, *hidden)
+    assert "was begun with no --hidden" in refused(capsys, *hidden)
     assert status("record", "--out", out, "--resume", "--seed", "5") == 0
     assert load(out).manifest.seed == 5
     assert not (out / recording.NOTE).exists()
     assert status("record", "--out", out, "--resume") == 0
-    assert "recorded already, whole" in capsys.readouterr().err.replace("\n", " ")
+    assert "completely recorded already" in capsys.readouterr().err.replace("\n", " ")
     whole = simkit.record(
         str(pair / "target"), prompts, tmp_path / "w", str(pair / "draft"), seed=5, **SIZES
     )
@@ -109,9 +109,7 @@ def test_resume_needs_the_folder_alone(pair, prompts, tmp_path, monkeypatch, cap
 
 def test_the_function_resumes_too(pair, prompts, tmp_path, monkeypatch):  # noqa: F811
     stopped(pair, prompts, tmp_path / "t", monkeypatch)
-    with pytest.raises(
-        UserError, match="--seed 4: the recording in .* was asked for with --seed 5"
-    ):
+    with pytest.raises(UserError, match="--seed 4: the recording in .* was begun with --seed 5"):
         simkit.record(out=tmp_path / "t", resume=True, seed=4)
     assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2
     assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2  # it is whole
@@ -123,7 +121,7 @@ def test_what_is_missing_is_said(tmp_path, capsys):
     words = [*out, "--target", "x"]
     assert "--prompts is missing" in refused(capsys, "record", *words)
     resumed = refused(capsys, "record", *out, "--resume")
-    assert "does not say what was asked for: --target is missing" in resumed
+    assert "does not have the options: --target is missing" in resumed
     with pytest.raises(UserError, match="out is missing"):
         simkit.record("x", [])
     with pytest.raises(UserError, match="there are no prompts"):

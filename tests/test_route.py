@@ -314,13 +314,13 @@ def _asked(times, trace, mine, i, tokens, context):
         (f"route(suffix, own, score=1{'0' * 400})", "score must be a number, not 1000"),
         ("route(prompt_lookup, own, score=3)", "prompt_lookup has no probabilities to score"),
         ("route(own, suffix)", "it can only come last"),
-        ("best_of(own, suffix)", "own drafts for as long as it is asked to: name it last"),
+        ("best_of(own, suffix)", "own drafts as many tokens as it is asked for: name it last"),
         ("best_of(suffix, own, least=2)", "best_of has no argument 'least'"),
         ("route(suffix, own, policy='fixd(2)')", "unknown policy 'fixd' (did you mean fixed?)"),
         ("route(suffix, own, policy='pearl(2)')", "several drafters take turns"),
         (
             "route(suffix, own, policy='svip(h=1)')",
-            "svip(h=1) reads the column draft_entropy of drafts, which those of suffix() have not",
+            "svip(h=1) reads the column draft_entropy, which drafts of suffix() do not have",
         ),
     ],
 )

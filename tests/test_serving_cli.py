@@ -99,10 +99,10 @@ BAD = {
     ),
     "captured huge": (["--rate", "5", "--captured", "9" * 20], "captured sizes must be whole"),
     "rate nan": (["--rate", "nan"], "rate must be a finite number"),
-    "rate a word": (["--rate", "fast"], "--rate 'fast': not numbers with commas between"),
+    "rate a word": (["--rate", "fast"], "--rate 'fast': must be numbers separated by commas"),
     "concurrency 0": (["--concurrency", "0"], "concurrency must be a whole number >= 1"),
-    "concurrency half": (["--concurrency", "1.5"], "1.5 is no whole number"),
-    "concurrency infinite": (["--concurrency", "inf"], "is no whole number"),
+    "concurrency half": (["--concurrency", "1.5"], "1.5 is not a whole number"),
+    "concurrency infinite": (["--concurrency", "inf"], "is not a whole number"),
     "beyond the grid": (
         ["--concurrency", "256", "--max-batch", "256"],
         "passes over 64 sequences at most were timed (1, 4, 16, 64)",
@@ -112,7 +112,7 @@ BAD = {
         "kv_tokens 20 is too small: sequence",
     ),
     "no cache": (["--concurrency", "2", "--kv-tokens", "0"], "kv_tokens must be a whole number"),
-    "limit": (["--concurrency", "2", "--limit", "ttft=1"], "no limit 'ttft'"),
+    "limit": (["--concurrency", "2", "--limit", "ttft=1"], "unknown limit 'ttft'"),
     "limit's form": (["--concurrency", "2", "--limit", "ttft_s"], "write NAME=SECONDS"),
     "captured": (["--concurrency", "2", "--captured", "4,2"], "captured sizes must be"),
     "rates": (["--concurrency", "2", "--rates", "0.5,1.5"], "rates must be chances"),
@@ -221,7 +221,7 @@ def test_the_command_takes_a_file_of_arrivals_and_its_unit(capsys, tmp_path):
     (row,) = json.loads(out)
     assert status == 0 and row["requests"] == 2 and row["value"] == 4
     said = refused(capsys, "serving", *given, "--rate", "1", "--arrivals-unit", "ms")
-    assert "arrivals_unit goes with a file" in said
+    assert "arrivals_unit needs arrivals" in said
     with pytest.raises(UserError, match="must be s or ms, not 'us'"):
         serving.serve("reference", "none", ATLAS, arrivals=file, arrivals_unit="us")
 

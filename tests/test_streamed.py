@@ -168,7 +168,7 @@ def test_a_damaged_row_is_found_in_its_window(small_windows, tmp_path):
     [
         (lambda: stream("reference", memory=10**6), "at least 1 GiB"),
         (lambda: stream("nowhere"), "no such folder"),
-        (lambda: stream("reference").positions("accepted"), "leave --memory out"),
+        (lambda: stream("reference").positions("accepted"), "leave out --memory"),
         (lambda: simkit.replay(stream("reference"), "rate_optimal"), "fitted to all prompts"),
         (lambda: simkit.replay(stream("reference"), "pacer"), "a head's scores"),
         (lambda: simkit.replay(stream("reference"), "fixed(2)", by="step"), "a replay by step"),

@@ -172,10 +172,15 @@ def test_chains_that_trees_cannot_tell(spec, capsys):
 HEAD = "traces/reference/heads/acceptance{}.safetensors".format
 BESIDE = ("--target", "traces/reference/models/target")
 HEADS = {
-    ("score", *TRACE, "--head", HEAD("-trees-sampled")): "nodes of trees are read again: give --t",
+    (
+        "score",
+        *TRACE,
+        "--head",
+        HEAD("-trees-sampled"),
+    ): "its drafter must run again over the tree",
     ("score", *TRACE, "--head", HEAD("")): "trained for another draft model",
-    ("score", *TRACE, "--head", HEAD("-trees"), "--draft", "x"): "--draft is of no use without",
-    ("train", "acceptance", "reference", "--mix", "0.3"): "mix is of attached drafters",
+    ("score", *TRACE, "--head", HEAD("-trees"), "--draft", "x"): "--draft needs --target",
+    ("train", "acceptance", "reference", "--mix", "0.3"): "--mix is only for attached drafters",
     ("train", "acceptance", "reference", *BESIDE): "no attached drafter: name one with --drafter",
     ("train", "acceptance", *TRACE, *BESIDE, "--mix", "3"): "mix must be from 0 to 1",
     (

@@ -308,7 +308,7 @@ def test_a_file_of_numbers_may_name_its_models(tmp_path):
     for wrong in ("x", None, {"target": "x"}, {"drafter": one}, {"target": one | {"id": 1}}):
         with pytest.raises(CostError, match=f"{file}: models: needs a target or a draft, each"):
             notes(wrong)
-    with pytest.raises(CostError, match="only a file names the models"):
+    with pytest.raises(CostError, match="only a cost's file can name the models"):
         parse("linear(draft_s=1, target_s=6, timed=3)")
 
 

@@ -191,13 +191,13 @@ def check_free(folder: Path) -> None:
     try:
         if folder.is_dir() and not any(folder.iterdir()):
             if os.path.samefile(folder, os.curdir):  # it is replaced: nobody should stand in it
-                raise TraceError(f"{folder}: is the folder that this runs in: name another")
+                raise TraceError(f"{folder}: is the folder that the command runs in: name another")
             return
         there = os.path.lexists(folder)
     except OSError as error:
         raise write_error(folder, error) from None
     if there:
-        raise TraceError(f"{folder}: exists and is no empty folder: name another")
+        raise TraceError(f"{folder}: exists and is not an empty folder: name another")
 
 
 def waiting_name(file: Path, sha256: str) -> Path:

@@ -275,8 +275,8 @@ def column(trace: Trace, name: str) -> np.ndarray:
     known = {column_name(kind): kind for kind in sorted(found.causal)}
     if name not in known:
         raise TraceError(
-            f"no span {name} is known while a text is read; those of markers are, whose rules stand"
-            f" before all patterns: {', '.join(known) or 'there is none'}"
+            f"a policy cannot know the span {name} while a text is generated. It knows spans with"
+            f" markers whose rules stand before all patterns: {', '.join(known) or 'there is none'}"
         )
     return (found.label == found.names.index(known[name])).astype(np.float32)
 

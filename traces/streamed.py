@@ -217,8 +217,8 @@ class _Short(FolderSource):
     def read(self, table: str, column: str) -> np.ndarray:
         """See `traces.trace.Source`."""
         raise TraceError(
-            f"{self.folder}: {table}/{column} is wanted whole, and rows are read in windows here:"
-            " leave --memory out"
+            f"{self.folder}: {table}/{column} is needed whole, but rows are read in windows here:"
+            " leave out --memory"
         )
 
 

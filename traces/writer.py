@@ -249,7 +249,7 @@ class TraceWriter:
         begun = all(name == passing_name(self.path / MANIFEST).name for name in there)
         if not begun and not resume and not is_only_begun(self.path):
             raise TraceError(
-                f"{self.path}: the output folder is not empty: give --resume to go on with the"
+                f"{self.path}: the output folder is not empty: give --resume to continue the"
                 " recording in it, or name another folder"
             )
         if begun or not resume:

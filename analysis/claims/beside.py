@@ -99,9 +99,9 @@ class Beside(Framed):
             many = sum({one.verdict for one in found} == {verdict} for found in self.claims)
             said += f", {many} {words}" if many else ""
         marks = (
-            f"A cell has the verdict, the values that it rests on with their intervals, and"
-            f" {SIDES['below']} or {SIDES['above']} where these lie below or above what the paper"
-            f" prints. {ALSO}: {ALIKE}, for it holds on coin flips too."
+            f"A cell has the verdict and the values that decide it, with intervals."
+            f" {SIDES['below']} and {SIDES['above']}: below and above all the paper's values."
+            f" {ALSO}: the claim holds {ALIKE}."
         )
         reasons = [f"({k}) {why}." for why, k in self.reasons.items()]
         notes = [one.note() for one in self.of]

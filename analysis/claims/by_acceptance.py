@@ -84,9 +84,9 @@ class ByAcceptance(Beside):
             f"{name}: {one.text()}" for name, one in zip(self.names, self.acceptance, strict=True)
         ]
         said = (
-            "Acceptance is the share of a draft's tokens that are accepted where those before them"
-            f" were ({'; '.join(ends)}). On the way from the least to the most accepted draft, of"
-            f" {how_many(len(self.claims), 'claim')} {turned} turn once and {several} more often."
+            "Acceptance is the share of draft tokens that are accepted where all before them were"
+            f" ({'; '.join(ends)}). From the least to the most accepted draft, {turned} of"
+            f" {how_many(len(self.claims), 'claim')} change verdict once, {several} more often."
         )
         return f"{said}\n{super().note()}"
 

@@ -28,9 +28,9 @@ from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.step_costs import Charge
 from simkit.sweeps.engine import Progress
 
-CUT = "its statistic is of whole outputs or of drafts from every start, which spans cut"
-OTHER = "its statistic is of a sampled recording too, whose spans are others"
-SERVED = "its statistic is of a server, whose requests are whole outputs"
+CUT = "its statistic needs whole outputs or drafts from every start, and spans cut these"
+OTHER = "its statistic also needs a sampled recording, which has other spans"
+SERVED = "its statistic needs a server, whose requests are whole outputs"
 _OF_TRACE = ("sampler", "max_draft", "max_new_tokens", "manifest", "eos_token_ids", "n_sequences")
 _OF_TRACE += ("recording", "path", "has_draft_model", "hash")
 

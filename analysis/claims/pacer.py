@@ -81,8 +81,8 @@ def marginal_falls(at: Evidence) -> list[Part]:
 
 @claim(
     "section 3.1.3, Fig. 6",
-    "Later draft tokens are less likely to be accepted, read as a conditional probability: given"
-    " that all before them were.",
+    "Later draft tokens are less likely to be accepted, read as a conditional probability:"
+    " given that all earlier ones were accepted.",
     "plotted only",
 )
 def conditional_falls(at: Evidence) -> list[Part]:
@@ -117,8 +117,7 @@ def optimal_is_faster(at: Evidence) -> list[Part]:
 
 @claim(
     "section 3.1.2, Fig. 2b",
-    "Drafting γ* takes fewer passes of the draft and fewer of the target than the best fixed"
-    " length.",
+    "Drafting γ* takes fewer draft passes and fewer target passes than the best fixed length.",
     "draft {:.3f}, target {:.3f}".format(*paper.optimal_passes()),
 )
 def optimal_saves_both(at: Evidence) -> list[Part]:
@@ -152,7 +151,7 @@ def pacer_is_faster(at: Evidence) -> list[Part]:
 
 @claim(
     "section 5.1, Table 6",
-    "PACER takes fewer draft passes and fewer target passes than the best fixed length at once.",
+    "PACER takes both fewer draft passes and fewer target passes than the best fixed length.",
     f"draft {words(paper.saved('draft'))}, target {words(paper.saved('target'))}",
     draft_model=True,
 )
@@ -164,7 +163,7 @@ def pacer_saves_both(at: Evidence) -> list[Part]:
 
 @claim(
     "section 5.1, Table 6",
-    "Its average acceptance length is greater than that of the best fixed length.",
+    "PACER's average acceptance length is greater than that of the best fixed length.",
     f"{words(paper.saved('tau'))} times",
     draft_model=True,
 )
@@ -191,8 +190,8 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
 
 @claim(
     "section 4.3, Table 3",
-    "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation, and"
-    " gains on it.",
+    "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation,"
+    " yet is faster.",
     "τ {:.3f}, speed {:.3f}".format(*SHORTER),
     kind=ClaimKind.EXAMPLE,
     draft_model=True,

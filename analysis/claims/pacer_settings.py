@@ -55,7 +55,7 @@ def growth_helps(at: Evidence) -> list[Part]:
 
 @claim(
     "section 4.5, Table 5",
-    "The growing threshold gains although fewer tokens are accepted a step.",
+    "The growing threshold makes PACER faster although fewer tokens are accepted a step.",
     f"τ {words(GROWTH_TAU)}",
 )
 def growth_shortens(at: Evidence) -> list[Part]:
@@ -66,8 +66,8 @@ def growth_shortens(at: Evidence) -> list[Part]:
 
 @claim(
     "section 5.2, Table 7",
-    "Stopping by the block's mean is faster than by any token, or by the last, below the"
-    " threshold.",
+    "Stopping when the block's mean score is below the threshold is faster than when any"
+    " score, or the last one, is.",
     ", ".join(f"{paper.TABLE_7.speed('mean', other):.3f}" for other in ("any", "last")),
 )
 def mean_is_best(at: Evidence) -> list[Part]:
@@ -82,7 +82,8 @@ def mean_is_best(at: Evidence) -> list[Part]:
 
 @claim(
     "section 5.3, Table 8",
-    "A head that sees the whole context is faster than one that sees the draft or the block only.",
+    "PACER is faster with a head that sees the whole context than with one that sees only the"
+    " draft or the block.",
     ", ".join(f"{_context(scope):.3f} ({scope})" for scope in ("block", "draft")),
 )
 def context_helps(at: Evidence) -> list[Part]:
@@ -174,7 +175,7 @@ def gains_on_ngrams(at: Evidence) -> list[Part]:
 
 @claim(
     "section 1",
-    "PEARL loses where draft and target share a device: it is slower than plain speculation.",
+    "PEARL is slower than plain speculation if draft and target share a device.",
     theorem="assumed, not found: on one device the timeline adds the times of draft and target up,"
     " so that a step of PEARL costs what one of plain speculation costs and emits no more",
 )

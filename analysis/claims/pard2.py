@@ -21,8 +21,8 @@ SHALLOWEST = 8  # drafts of which a slope is taken
 
 @claim(
     "section 1, Fig. 2a",
-    "Tokens at later positions of a draft have consistently lower acceptance rates: the conditional"
-    " ratio, of drafts that got past the position before.",
+    "Tokens at later positions of a draft have consistently lower acceptance rates; the rate"
+    " is conditional, over drafts accepted up to the position before.",
     "plotted only",
 )
 def later_positions_fall(at: Evidence) -> list[Part]:
@@ -104,8 +104,8 @@ def confidence_predicts(at: Evidence) -> list[Part]:
 
 @claim(
     "Eqs. 3, 9 and 10",
-    "The expected acceptance length, with the target's confidence for each acceptance probability,"
-    " tells which drafts get far.",
+    "The expected acceptance length, with the target's confidence as each acceptance"
+    " probability, predicts how many tokens of a draft are accepted.",
 )
 def length_is_predicted(at: Evidence) -> list[Part]:
     """Pearson's correlation of Σ_k Π_{j<=k} p(y_j) and the accepted tokens of a draft of 16.
@@ -127,8 +127,8 @@ def length_is_predicted(at: Evidence) -> list[Part]:
 
 @claim(
     "sections 3.2 and 4.3, Table 3",
-    "Weights by the target's confidence say better than a decay by position whether a token of a"
-    " draft is reached.",
+    "Weights by the target's confidence predict better than a decay by position whether"
+    " verification reaches a draft token.",
     f"trained with either: τ {paper.TABLE_3['CAT'].tau} against"
     f" {', '.join(str(paper.TABLE_3[f'γ = {decay}'].tau) for decay in DECAYS)}",
 )

@@ -17,8 +17,8 @@ claim = claims_of("PEARL", draft_model=True)
 
 @claim(
     "section 3.1, Fig. 2b",
-    "The optimal draft length changes from step to step, so that a fixed one is mostly wrong;"
-    " restated: more often than if tokens were accepted independently.",
+    "The optimal draft length changes from step to step, so that a fixed length is mostly"
+    " wrong; restated: wrong more often than if tokens were accepted independently.",
     "plotted only",
     draft_model=False,
 )
@@ -78,7 +78,7 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
 
 @claim(
     "section 4.3, Table 4",
-    "Without pre-verify, and without post-verify, PEARL is slower.",
+    "PEARL is slower without pre-verify, and slower without post-verify.",
     ", ".join(words(paper.slower_without(which)) for which in ("pre", "post")),
 )
 def both_strategies_help(at: Evidence) -> list[Part]:
@@ -103,7 +103,7 @@ def post_matters_more(at: Evidence) -> list[Part]:
 
 @claim(
     "section 4.3",
-    "Pre-verify gains more where fewer tokens are accepted, post-verify where more are.",
+    "Pre-verify gains more when fewer tokens are accepted, post-verify when more are accepted.",
 )
 def strategies_complement(at: Evidence) -> list[Part]:
     """A strategy's gain on the half of prompts that it suits ÷ its gain on the other half.
@@ -205,7 +205,7 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
 
 @claim(
     "section 3.1, Fig. 2a",
-    "Drafting takes a time that matters beside verifying, so that each model waits for the other.",
+    "Drafting takes long compared with verifying, so that each model waits for the other.",
     f"{paper.WAITING:g} (CodeLlama 7B/34B, γ = 6)",
 )
 def drafting_takes_long(at: Evidence) -> list[Part]:

@@ -33,7 +33,7 @@ class Share(NamedTuple):
     def __str__(self) -> str:
         if self.holds is None:
             return ""
-        return f" (holds on {self.holds:.1%} of {self.placebos:,})"
+        return f" (holds on {self.holds:.1%} of {self.placebos:,} placebos)"
 
 
 NONE = Share()

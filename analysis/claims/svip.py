@@ -81,7 +81,8 @@ def pinsker_by_how_much(at: Evidence) -> list[Part]:
 
 @claim(
     "Eq. 6, Fig. 4",
-    "1 - sqrt(c H(q)), read off the draft alone, is a lower bound on acceptance for most tokens.",
+    "1 - sqrt(c H(q)), which the draft alone gives, is a lower bound on acceptance for most"
+    " tokens.",
     positions=True,
 )
 def estimate_is_below(at: Evidence) -> list[Part]:
@@ -148,7 +149,7 @@ def _length_correlation(at: Evidence, loops: bool = False) -> Estimate:
 
 @claim(
     "section 2.2, Fig. 2 bottom",
-    "Drafts that start at a low entropy are accepted for longer.",
+    "Drafts that start where the draft's entropy is low have more accepted tokens.",
     "plotted only",
 )
 def entropy_against_length(at: Evidence) -> list[Part]:
@@ -221,8 +222,9 @@ def faster_than_heuristic(at: Evidence) -> list[Part]:
 
 @claim(
     "section 3.1.2, Figs. 5–7",
-    "A much higher share of its drafted tokens is accepted than with the constant length or the"
-    " heuristic; restated: than with constant lengths that draft as much.",
+    "With stopping by entropy, a much higher share of drafted tokens is accepted than with"
+    " the constant length or the heuristic; restated: than with constant lengths that draft"
+    " as much.",
     "shares “close to or more than 80%” (Qwen), “more than 90%” (LLaMA)",
 )
 def shorter_drafts(at: Evidence) -> list[Part]:

@@ -35,7 +35,7 @@ SHOWN = 4  # parts of a claim in a table for people
 HEADS = ("paper", "claim", "statistic", "paper's value", "ours [95% interval]", "verdict")
 HEADS += ("on coin flips",)
 SEED = 0  # of the placebo
-ALIKE = "would hold without structure"
+ALIKE = "also on coin flips"
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ class Findings(Framed):
                 return note
         else:
             note += (
-                f"{how_many(len(self.of), 'claim')}; {theorems} true or false by construction,"
-                f" {how_many(settings, 'setting')} of engines that are not judged,"
-                f" {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
+                f"{how_many(len(self.of), 'claim')}: {theorems} true or false by construction,"
+                f" {how_many(settings, 'setting')} of engines (not judged),"
+                f" {count[Verdict.UNTESTED]} cannot be tested, {tested} judged: {said}."
                 " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
                 " chance. Intervals are over prompts."
             )
@@ -328,9 +328,9 @@ def _weak(found: Estimate) -> str:
 
 _MANY = {
     Verdict.HOLDS: "hold",
-    Verdict.FAILS: "do not",
-    Verdict.OPEN: "are not distinguishable",
-    Verdict.NO_EXAMPLE: "of what can happen find no example here",
+    Verdict.FAILS: "do not hold",
+    Verdict.OPEN: "not distinguishable",
+    Verdict.NO_EXAMPLE: "without an example here",
 }
 
 

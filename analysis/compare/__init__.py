@@ -161,12 +161,12 @@ def _notes(
     if not timed:
         said.append(
             f"no times with {' and '.join(_untimed(first, second))}: passes of the target are"
-            " counted in their place and drafting is free, so long drafts win, and nothing is"
+            " counted instead and drafting is free, so long drafts win, and nothing is"
             " tuned; --cost gives times"
         )
     if first.trace.max_draft != second.trace.max_draft:
         depths = " and ".join(f"{s.trace.max_draft} on {s.name}" for s in (first, second))
-        said.append(f"no draft is longer than the lesser Γ: {depths}")
+        said.append(f"no draft is longer than the smaller Γ: {depths}")
     remarks: dict[str, list[str]] = {}
     for one in replayers:
         for line in [*one.side.at.charge.remarks, *together(one.beyond)] if timed else []:

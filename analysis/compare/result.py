@@ -124,8 +124,8 @@ class Pair:
             difference = one.difference.text(f"+{one.form}", ALONE)
             rows.append([one.name, *cells, difference, _way(one)])
         note = (
-            f"Difference: {self.names[1]} less {self.names[0]}. Intervals are over prompts,"
-            f" {self._level}, each for its row alone; † has none. ≈: not distinguishable from 0."
+            f"Difference: {self.names[1]} minus {self.names[0]}. Intervals are over prompts, at"
+            f" {self._level}, each for its row alone; †: none. ≈: not distinguishable from 0."
         )
         heads = ["statistic", *self.names, "difference", ""]
         return TextTable("Acceptance", heads, rows, note)
@@ -141,11 +141,11 @@ class Pair:
         heads += [f"best on {name}" for name in self.names] if found.tuned else []
         title = "Policies, each tuned on other prompts" if found.tuned else "Policies"
         alike = sum(one.alike for one in found.orders)
-        note = f"Speedups over the target alone; places with what {self._level} of resamples give."
+        note = f"Speedups over the target alone; a rank's range: {self._level} of resamples."
         if found.orders:
             note += (
-                f" Both order {alike} of {how_many(len(found.orders), 'pair')} of policies alike;"
-                f" Kendall's τ {found.tau.text('.2f', ALONE)}."
+                f" Both traces order {alike} of {how_many(len(found.orders), 'pair')} of policies"
+                f" alike; Kendall's τ {found.tau.text('.2f', ALONE)}."
             )
         return TextTable(title, heads, rows, note)
 
@@ -161,7 +161,7 @@ class Pair:
         more = len(apart) - SHOWN
         heads = ["policies", *(f"faster on {name}" for name in self.names), "same order"]
         title = "Ordered differently" + (", tuned" if found.tuned else "")
-        note = "Same order: in that share of resamples of prompts both order them alike."
+        note = "Same order: share of resamples of prompts in which both traces order them alike."
         return [TextTable(title, heads, rows, note + (f" {more} more." if more > 0 else ""))]
 
     def _bests(self) -> TextTable:
@@ -174,9 +174,9 @@ class Pair:
         heads = ["family", f"best on {one}", f"best on {other}"]
         heads += [f"lost on {other} with {one}'s", f"lost on {one} with {other}'s"]
         note = (
-            "In: that share of resamples of prompts chooses it, or one of those. Lost: of the time"
-            " that its own best takes, both chosen without the prompt that they are judged by;"
-            " below 0 the other's choice is the better one."
+            "In: share of resamples of prompts that choose it, or one of a range. Lost: extra time"
+            " with the other's best, relative to the time with its own; both are chosen without the"
+            " prompt that judges them, so below 0 the other's is better."
         )
         return TextTable("Best settings", heads, rows, note)
 

@@ -52,6 +52,9 @@ class FigureEntry(NamedTuple):
         drafters: whether it compares drafters, attached to a recording or trained for it.
         trees: whether it shows draft trees.
         grouped: whether it shows tasks one by one, and so can show spans.
+
+    >>> analysis.figures.FIGURES["entropy_bound"].source
+    'SVIP Fig. 4 and appendix B'
     """
 
     name: str
@@ -164,10 +167,10 @@ def figure(
                 table = plot.frame if table is None else table
                 return Drawn(entry.called(by), table, ax, notes, style)
 
-        _for_users(drawn, draw, grouped)
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
         entry = FigureEntry(name, drawn, source, what, needs, grouped=grouped, **facts)
         FIGURES.add(name, entry, draw)
+        _for_users(entry, draw)
         return drawn
 
     return made
@@ -183,23 +186,31 @@ def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_by(name: str, by: By, grouped: bool) -> None:
     if by != "task" and not grouped:
-        raise FigureError(f"{name}: shows no tasks one by one, and so no {by}s")
+        raise FigureError(f"{name}: does not compare tasks, so it cannot show {by}s")
 
 
 _SHARED = {
     "trace": "a trace, its folder, a bundled one's name, or a `Study`.",
-    "ax": "to draw on; None makes one.",
+    "ax": "an Axes to draw on; None makes one.",
     "cost": "see `simkit.replay`; None: the trace's own times.",
-    "width": 'of a figure that is made here: inches, or "column", "text" or "page".',
-    "style": "a style of matplotlib's by name, or a file of its settings.",
-    "first_token": "see `simkit.replay`; of a study, its own.",
+    "width": 'width of a new figure: inches, or "column", "text" or "page".',
+    "style": "the name of a matplotlib style, or a file of its settings.",
+    "first_token": "see `simkit.replay`; a study brings its own.",
     "by": 'what is shown side by side: "task", or "span", which `simkit spans` has written.',
 }
 """What the arguments are that figures share."""
 
+_EXAMPLE = """
 
-def _for_users(drawn: Callable[..., Drawn], draw: Draw, grouped: bool) -> None:
+>>> drawn = analysis.figures.{name}("{trace}")
+>>> [path.name for path in drawn.save("pictures")]
+['{name}.png', '{name}.svg', '{name}.parquet']
+"""
+
+
+def _for_users(entry: FigureEntry, draw: Draw) -> None:
     """Give a figure the docstring and the signature of what its users call."""
+    drawn, grouped = entry.draw, entry.grouped
     doc, takes = inspect.cleandoc(draw.__doc__ or ""), inspect.signature(draw).parameters
     head, _, rest = doc.partition("\n\nRaises:")
     head, _, own = head.partition("\n\nArgs:\n")
@@ -207,7 +218,9 @@ def _for_users(drawn: Callable[..., Drawn], draw: Draw, grouped: bool) -> None:
     kept = [name for name in _SHARED if there.get(name, True)]
     shared = [f"    {name}: {_SHARED[name]}" for name in kept if f"    {name}: " not in own]
     lines = [f"{head}\n\nArgs:", *shared[:2], *([own] if own else []), *shared[2:]]
-    drawn.__doc__ = "\n".join(lines) + (f"\n\nRaises:{rest}" if rest else "")
+    shown = "reference-trees" if entry.trees else "reference"
+    example = _EXAMPLE.format(name=entry.name, trace=shown) if entry.name in places() else ""
+    drawn.__doc__ = "\n".join(lines) + (f"\n\nRaises:{rest}" if rest else "") + example
     whole = inspect.signature(drawn, follow_wrapped=False)
     trace, ax, *others = [p for p in whole.parameters.values() if p.kind != p.VAR_KEYWORD]
     mine = [p.replace(kind=p.KEYWORD_ONLY) for p in list(takes.values())[1:]]

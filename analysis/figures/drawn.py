@@ -35,6 +35,10 @@ class Drawn(Framed):
         notes: what the picture does not say: missing intervals, left-out rows, and what the
             caption had no room for.
         sheet: the style that it was drawn with, see `style`.
+
+    >>> drawn = analysis.figures.position_decay("reference")
+    >>> drawn.frame.columns[:4]
+    ['series', 'depth', 'at_risk', 'acceptance']
     """
 
     name: str

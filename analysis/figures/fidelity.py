@@ -23,6 +23,10 @@ def fidelity_speedups(policies: pl.DataFrame, ax: Axes | None = None) -> Drawn:
     Args:
         policies: `Fidelity.policies`, one row or more.
         ax: to draw on; None makes one.
+
+    >>> from analysis import fidelity
+    >>> analysis.figures.fidelity_speedups(fidelity.load().policies)
+    <Drawn fidelity_speedups: 9 rows>
     """
     table = policies.sort("measured", maintain_order=True)
     place = np.arange(len(table))
@@ -39,7 +43,7 @@ def fidelity_speedups(policies: pl.DataFrame, ax: Axes | None = None) -> Drawn:
         ax.axvline(1, color=ink(), linewidth=0.8)
         ax.set(xlabel="speedup over the target alone")
         ax.legend(loc="lower right")
-        what = "Beside the policies: predicted ÷ measured − 1; bars: 95% over prompts."
+        what = "Beside the policies: predicted ÷ measured − 1; bars: 95% CI over prompts."
         caption(ax, "Predicted and measured speedups", what)
     return Drawn("fidelity_speedups", policies, ax)
 
@@ -50,6 +54,11 @@ def fidelity_prompts(prompts: pl.DataFrame, ax: Axes | None = None) -> Drawn:
     Args:
         prompts: one row a policy and prompt; `total_s` is predicted, `seconds` measured.
         ax: to draw on; None makes one.
+
+    >>> import polars as pl
+    >>> prompts = pl.DataFrame({"seconds": [1.0, 2.0], "total_s": [1.1, 1.9]})
+    >>> analysis.figures.fidelity_prompts(prompts)
+    <Drawn fidelity_prompts: 2 rows>
     """
     with style():
         if ax is None:

@@ -47,7 +47,7 @@ def caveats(at: Replays, used: Sequence[Policy], beyond: Sequence[Beyond] = ()) 
         used: policies on the page.
         beyond: what of their steps lies beyond what was timed.
     """
-    lines = ["Counts (steps, drafted, accepted) are exact: what decoding with each policy does."]
+    lines = ["Counts (steps, drafted, accepted) are exact: decoding with each policy has the same."]
     if at.study.first_token == "prefill":
         lines.append("The prompt's pass emits the first token; steps start at the second.")
     if at.timed:
@@ -55,8 +55,8 @@ def caveats(at: Replays, used: Sequence[Policy], beyond: Sequence[Beyond] = ()) 
         lines += [f"{line[0].upper()}{line[1:]}." for line in known]
         if at.charge.drawn_anew:
             lines.append(
-                "Intervals of speeds hold the spread of the timing samples beside that of prompts;"
-                " p-values and shares of time do not."
+                "Intervals of speeds hold the spread of the timing samples as well as that of"
+                " prompts; p-values and shares of time do not."
             )
         lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
@@ -197,5 +197,6 @@ def _prompts(trace: Trace) -> list[str]:
 def _multiplicity() -> str:
     return (
         "Only the comparisons with the best fixed length are corrected for their number. Of the"
-        " other intervals at 95%, by task, in figures and in claims, about one in twenty misses."
+        " other intervals at 95%, by task, in figures and in claims, about one in twenty misses the"
+        " truth."
     )

@@ -36,8 +36,8 @@ def counted(study: Study, given: Sequence[str]) -> tuple[ReportTable, list[str]]
         rows.append([Cell(name, None, "code"), estimate(one), *counts(run.counts)[1:]])
     heads = ["policy", "tokens/step [95%]", *COUNTS[1:]]
     notes = (
-        "Accepted: of the drafted tokens. Arguments as given, not tuned: without times there is"
-        " nothing to tune for. Intervals are over prompts.",
+        "Accepted: share of the drafted tokens. Arguments are as given, not tuned: without times"
+        " there is nothing to tune for. Intervals are over prompts.",
         *lacking(steps),
     )
     return ReportTable("policies", "Policies, counted", heads, rows, notes), without(why)

@@ -157,12 +157,12 @@ def _table(rows: Mapping[str, _PolicyRow], apart: bool) -> ReportTable:
     both = [(name, row.speed) for name, row in rows.items()]
     both += [(name, pair.speed) for name, pair in pairs.items()]
     notes = (
-        "Speedup: over the target alone. Against best fixed: paired on the same prompts; above 1,"
-        " the policy is the faster. Accepted: of the drafted tokens."
-        f" {ON_OTHERS if apart else ON_THESE} Intervals are each for its row alone, and what they"
-        " hold stands among the caveats; p is of a paired t test, corrected (Holm) for the"
-        f" {len(pairs)} comparisons here, and a row reads as faster or slower where it is below"
-        f" {LEVEL} and the interval leaves out 1. Bounds know the future and are not tested.",
+        "Speedup: over the target alone. Against best fixed: speed ÷ that of the best fixed length,"
+        " paired over prompts; above 1 the policy is faster. Accepted: share of drafted tokens."
+        f" {ON_OTHERS if apart else ON_THESE} Each interval is for its row alone; the caveats say"
+        " what it covers. p is that of a paired t test, corrected (Holm) for the"
+        f" {len(pairs)} comparisons here. A row reads as faster or slower where p is below"
+        f" {LEVEL} and the interval excludes 1. Bounds know the future and are not tested.",
         *lacking(both),
     )
     how = "tuned by cross-validation" if apart else "tuned on the very prompts shown"
@@ -190,7 +190,7 @@ def _short(rows: Mapping[str, _PolicyRow], apart: bool) -> list[str]:
         )
     if "prophet" in rows:
         bound = _times(rows["prophet"].speed)
-        lines.append(f"The bound, with the future known: {bound} the target alone.")
+        lines.append(f"The bound, which knows the future: {bound} the target alone.")
     return lines
 
 
@@ -218,8 +218,8 @@ def _by_task(rows: Mapping[str, _PolicyRow], masks: Mapping[str, np.ndarray]) ->
     heads = ["policy", *(f"{task} (n = {int(some.sum())})" for task, some in masks.items())]
     notes = (
         "Speedup over the target alone [95%], with the settings above, the same for all tasks;"
-        " n: prompts. Bold: the fastest that knows no future, which need not be distinguishable"
-        " from the next.",
+        " n: prompts. Bold: the fastest policy that does not know the future; the next may not be"
+        " distinguishable from it.",
         *lacking((task, one) for task, some in columns.items() for one in some.values()),
     )
     return [ReportTable("by-task", "Policies by task", heads, cells, notes)]

@@ -20,9 +20,9 @@ from traces.loops import LEAST, LONGEST, TIMES
 from traces.trace import Trace
 
 LOOPS = (
-    f"In loops: positions whose token is that of P tokens before, for at least max({TIMES} P,"
-    f" {LEAST}) of them in a row, P up to {LONGEST}. There a draft is accepted whole, or fails at"
-    " the same place of each round."
+    f"In loops: positions whose token equals the one P tokens before, for at least max({TIMES} P,"
+    f" {LEAST}) positions in a row, P up to {LONGEST}. There a draft is accepted whole, or fails at"
+    " the same place in each repetition."
 )
 
 
@@ -111,7 +111,7 @@ def _tasks(trace: Trace) -> ReportTable | None:
         notes = (LOOPS, *notes)
     if hits is not None:
         notes = (
-            "Accepted: of the output's positions.",
+            "Accepted: share of output positions at which the draft token is accepted.",
             *notes,
         )
     return ReportTable("tasks", "Prompts and tokens by task", heads, rows, notes)
@@ -155,7 +155,7 @@ def _scores(trace: Trace) -> ReportTable | None:
     for name in names:
         facts = scores.facts(trace, name) or {}
         head = facts.get("head") or {}
-        own = "yes" if facts.get("trace") == trace.hash else "no: of another trace, not used"
+        own = "yes" if facts.get("trace") == trace.hash else "no: another trace's, not used"
         rows.append([name, str(head.get("kind", "")), str(head.get("hash", ""))[:8], own])
-    heads = ["scores", "kind of head", "its hash", "of this trace"]
+    heads = ["scores", "kind of head", "head's hash", "of this trace"]
     return ReportTable("scores", "Scores of learned heads", heads, rows) if rows else None

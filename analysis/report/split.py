@@ -17,11 +17,11 @@ from simkit.simulator.display import Cell
 
 MEANING = {
     "fixed": "the best fixed length",
-    "prophet": "the shortest time there could be, with the future known",
-    "gap": "between these two",
+    "prophet": "the shortest possible time, with the future known",
+    "gap": "their difference",
     "reachable": "what the best policy saves",
     "overhead": "its decisions and its head",
-    "unreachable": "the rest: no policy here saves it",
+    "unreachable": "the rest, which no policy here saves",
 }
 
 
@@ -43,7 +43,7 @@ def split(
         takes_time: prompts that count, (S,) bool.
     """
     if not {"fixed", "prophet"} <= set(found):
-        return [], ["The gap to the prophet: this trace cannot give both of its ends."]
+        return [], ["The gap to the prophet is missing: this trace cannot give both of its ends."]
     union = tuple(
         spec
         for name, one in found.items()
@@ -54,7 +54,7 @@ def split(
     fixed_s, prophet_s = found["fixed"].total_s, found["prophet"].total_s
     every = parts(fixed_s, best.total_s, best.seconds["policy_s"], prophet_s)
     rows, shares = _rows({name: values[takes_time] for name, values in every.items()})
-    heads = ["part", "what", "seconds", "of best fixed's time [95%]", "of the gap [95%]"]
+    heads = ["part", "what", "seconds", "share of best fixed's time [95%]", "share of gap [95%]"]
     how = chosen(study.trace)
     notes = (
         f"gap = reachable + overhead + unreachable. Best policy: {choices(best)}; {how}.",

@@ -47,8 +47,8 @@ def timings(trace: Trace) -> ReportTable | None:
     if alone:
         heads, title = ["mean of the central 90%, ms"], f"{how_many(len(samples), 'shape')}"
         notes += (
-            "Of passes in running decoders (simkit calibrate). For a policy or a head: all its"
-            " seconds over its decisions or calls.",
+            "Means over passes in running decoders (simkit calibrate). For a policy or a head: its"
+            " seconds ÷ its decisions or calls.",
         )
     else:
         heads, title = (

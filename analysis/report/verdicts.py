@@ -67,7 +67,7 @@ def verdicts(found: Findings) -> Verdicts:
         Filter("verdict", 0, [(str(v), f"{LOOKS[v][0]} {v}") for v in Verdict if v in seen]),
     ]
     return Verdicts(
-        f"The papers' {how_many(len(found.of), 'claim')} on this trace: {count}.",
+        f"{how_many(len(found.of), 'claim')} of papers and engines on this trace: {count}.",
         found.note(),
         ReportTable("claims-table", "", heads, [_row(one) for one in found.of]),
         filters,

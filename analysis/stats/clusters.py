@@ -32,6 +32,9 @@ class Estimate:
         hi: upper end.
         n_prompts: prompts that have rows.
         note: why something is missing or weak; empty if all is well.
+
+    >>> analysis.stats.Estimate(1.25, 1.2, 1.3, n_prompts=128).text(".2f")
+    '1.25 [1.20, 1.30]'
     """
 
     value: float | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import errno
 import gc
+import shlex
 import signal
 import sys
 import threading
@@ -31,52 +32,56 @@ from traces.messages import how_many, line, plain
 _GROUPS = {
     "Record a trace": {
         "record": "Run a draft/target pair on prompts and write a trace.",
-        "attach": "Attach a drafter to a trace.",
+        "attach": "Run another drafter on a trace's outputs and add its drafts.",
         "detach": "Remove a drafter that was attached to a trace.",
-        "import": "Import another program's acceptance data.",
+        "import": "Import another program's logs or acceptance data.",
         "thin": "Write a smaller copy of a trace.",
         "info": "Show what is in a trace.",
-        "validate": "Check a trace: hashes, keys, ranges.",
+        "validate": "Check a trace's files: hashes, keys and ranges of values.",
     },
     "Time models": {
-        "latency": "Time the passes of a pair, for a measured cost.",
-        "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
-        "live": "Time a pair that decodes under several policies.",
+        "latency": "Time single forward passes of models; replays use the times.",
+        "calibrate": "Time passes and stopping rules while a pair decodes; replays use the times.",
+        "live": "Decode with a pair of models under several policies and time it.",
         "fidelity": "Compare predicted speeds with live runs.",
     },
     "Replay policies": {
         "advise": "Recommend a drafter and a stopping rule for a trace.",
         "replay": "Replay stopping policies on a trace.",
-        "sweep": "Replay every setting of policies on a trace.",
-        "tune": "Choose arguments of policies by cross-validation.",
+        "sweep": "Replay policies on a trace with every combination of arguments.",
+        "tune": "Choose policies' arguments by cross-validation.",
     },
     "Serve": {
         "serving": "Simulate a batched server that replays a trace.",
-        "export": "Write a setting as an engine's configuration.",
-        "convert": "Write a model in an engine's format.",
+        "export": "Write a policy as a serving engine's configuration.",
+        "convert": "Convert a model to a serving engine's format.",
     },
     "Analyse": {
         "figures": "Draw the papers' figures from a trace.",
         "claims": "Test the papers' claims on a trace.",
         "compare": "Compare traces, or the drafters of one trace.",
-        "report": "Write one page about a trace.",
+        "report": "Write a one-page HTML report about a trace.",
         "explore": "Explore policies interactively in a browser.",
     },
     "Learned heads": {
         "train": "Train a learned head on a trace.",
-        "score": "Write a head's score table into a trace.",
-        "spans": "Label positions as thinking, code, tool call or answer.",
+        "score": "Add a learned head's scores to a trace.",
+        "spans": "Label output positions as thinking, code, tool call or answer.",
     },
     "List what is available": {
         "list": "List policies, drafters, costs, controllers, figures, claims, engines or traces.",
         "policies": "List policies, with their arguments.",
-        "drafters": "List drafters that can be attached.",
-        "costs": "List costs, devices and presets.",
+        "drafters": "List drafters that can be attached to a trace.",
+        "costs": "List costs (time models), devices and presets.",
     },
 }
 _HELP = {name: says for group in _GROUPS.values() for name, says in group.items()}
 _HELP_ALL = "--help-all"  # shows the options that --help leaves out
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
+_MEANT = {"attach": "--drafter", "serving": "--controller", "figures": "--only"} | dict.fromkeys(
+    ("replay", "sweep", "tune", "export", "report"), "--policy"
+)
+"""The option that an argument too many was probably meant for, by command."""
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EPIPE)
 _LARGEST = 1e300  # of numbers
@@ -91,7 +96,10 @@ class _Command(TyperCommand):
         if _HELP_ALL in args:
             ctx.meta[_HELP_ALL] = True
             args = ["--help"]
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        _, extra, given = self.make_parser(ctx).parse_args(args=list(args))
+        if extra and self.name in _MEANT and not ctx.resilient_parsing and "--help" not in args:
+            meant = f"{_MEANT[self.name]} {shlex.quote(extra[0])}"
+            raise UserError(f"unexpected argument {extra[0]!r}: did you mean {meant}?")
         single = [option for option in given if not getattr(option, "multiple", False)]
         if sum(option.name == _ONE for option in single) > 1:
             raise UserError(f"--{_ONE} is given twice: {self.name} takes one")
@@ -110,7 +118,7 @@ class _Command(TyperCommand):
         asked = _HELP_ALL in ctx.meta
         self.params = [*usual, *seldom] if asked else usual
         if seldom and not asked:
-            self.epilog = f"{how_many(len(seldom), 'more option')}: {_HELP_ALL}"
+            self.epilog = f"{_HELP_ALL} shows {how_many(len(seldom), 'more option')}."
         try:
             super().format_help(ctx, formatter)
         finally:
@@ -247,7 +255,7 @@ def _app(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="TOML file of a study: it has values of options that you leave out.",
+            help="TOML file of a study. It supplies values for options that you leave out.",
         ),
     ] = None,
     version: Annotated[

@@ -32,8 +32,8 @@ InFlight = Annotated[
     list[int] | None,
     typer.Option(
         min=1,
-        help="Also answer for this many requests in flight; repeat it for more. Default: 1, 4,"
-        " 16 and 64, if the cost has times of batches.",
+        help="Also answer for this many requests in flight. Repeat it for several. Default:"
+        " 1, 4, 16 and 64, if the cost has times of batches.",
         show_default=False,
     ),
 ]
@@ -41,8 +41,8 @@ OfThese = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Try only this drafter; repeat it for more. own is the one that the trace was"
-        " recorded with. Default: all.",
+        help="Try only this drafter; own is the one that the trace was recorded with. Repeat"
+        " it for several. Default: all.",
         show_default=False,
     ),
 ]

@@ -32,9 +32,9 @@ class AttachOptions:
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="Drafter: 'prompt_lookup(length=10)', 'model(\"models/draft\")' … Repeat it to"
-            " attach several in one run, which share the target's passes. simkit list drafters"
-            " has all.",
+            help="Drafter to attach, such as 'prompt_lookup(length=10)' or"
+            " 'model(\"models/draft\")'; simkit list drafters shows all. Repeat it to attach"
+            " several in one run; they share the target's passes.",
             show_default=False,
         ),
     ] = None
@@ -42,21 +42,25 @@ class AttachOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the drafter in the trace. Default: the name in its spec. With several"
-            " drafters give one for each, in their order.",
+            help="Name of the drafter in the trace. Default: the name in its spec. For"
+            " several drafters, give one name for each, in the same order.",
             show_default=False,
         ),
     ] = None
     target: Annotated[
         str | None,
-        typer.Option(help="The recorded target, for drafters that are networks."),
+        typer.Option(
+            help="The trace's target: local folder or hub id. Drafters that are"
+            " neural networks need it."
+        ),
     ] = None
-    max_draft: Annotated[int, typer.Option(help="Longest draft of model(…) in tokens, Γ.")] = 40
+    max_draft: Annotated[int, typer.Option(help="Longest draft of model(…), in tokens (Γ).")] = 40
     draft_temperature: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="The draft's temperature, if it differs; 0 proposes its likeliest token.",
+            help="Temperature of the draft, if it differs from the trace's. 0: propose the"
+            " likeliest token.",
         ),
     ] = None
     columns: Annotated[
@@ -70,8 +74,8 @@ class AttachOptions:
         list[str] | None,
         typer.Option(
             metavar="SHAPE",
-            help="Record trees: 'eagle2(top_k=1:10, depth=1:8)', 'static([[0], [0, 0], [1]])',"
-            " 'best_first(60)'; repeat it for several.",
+            help="Record draft trees of this shape, such as 'eagle2(top_k=1:10, depth=1:8)',"
+            " 'static([[0], [0, 0], [1]])' or 'best_first(60)'. Repeat it for several.",
             show_default=False,
         ),
     ] = None
@@ -149,7 +153,7 @@ def _report(console: Console, there: Trace, done: list[Done], seconds: float) ->
             console.print(f"note: {note}", soft_wrap=True)
     for one in done:
         if one.was_there:
-            said = f"{one.name} is attached to {there.path} already, whole"
+            said = f"{one.name} is completely attached to {there.path} already"
             console.print(f"{said}; name it with --drafter {one.name}", soft_wrap=True)
     new = [one.name for one in done if not one.was_there]
     if new:
@@ -169,7 +173,9 @@ def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachReque
     from simkit.attaching import asked_before
 
     if not resume or there.path is None:
-        raise DrafterError("--drafter is missing: give what is to be attached")
+        raise DrafterError(
+            "--drafter SPEC is missing: name the drafter to attach (simkit list drafters)"
+        )
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     for name, source in sources.items():
         if name not in ("trace", "resume") and source and source.name in GIVEN:
@@ -187,8 +193,8 @@ def _names(drafters: list[Attachable], given: list[str]) -> list[str]:
     """
     if given and len(given) != len(drafters):
         raise DrafterError(
-            f"--drafter is given {len(drafters)} times and --name {len(given)} times: give both as"
-            " often, or no --name"
+            f"--drafter is given {len(drafters)} times and --name {len(given)} times: give one"
+            " --name for each --drafter, or none"
         )
     names = given or [drafter.name for drafter in drafters]
     twice = [name for name in names if names.count(name) > 1]

@@ -41,25 +41,32 @@ FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 TimedPolicies = Annotated[
     list[str] | None,
     typer.Option(
-        help="Policy whose rule is timed; repeat it. Default: all that look at tokens.",
+        help="Policy whose stopping rule is timed. Repeat it for several. Default: all whose"
+        " rules look at drafted tokens.",
         autocompletion=complete.policies,
     ),
 ]
 Prompts = Annotated[
-    int, typer.Option(help="Number of prompts to decode, from the shortest to the longest.")
+    int,
+    typer.Option(
+        help="Number of prompts to decode, spread evenly from the shortest to the longest."
+    ),
 ]
 Log = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.parquet",
-        help="Keep every pass in this file. Without it an interrupted run keeps nothing.",
+        help="Log every pass in this file. Without it, an interrupted run keeps nothing.",
         rich_help_panel=MORE,
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--out", metavar="FILE.parquet", help="Write here instead of into the trace."
+        "-o",
+        "--out",
+        metavar="FILE.parquet",
+        help="Write the times to this file instead of into the trace.",
     ),
 ]
 
@@ -112,7 +119,7 @@ def _check_log(log: Path | None) -> None:
 
     if log is not None:
         if log.suffix != ".parquet":
-            raise LiveError(f"--log {log}: the log is a .parquet file")
+            raise LiveError(f"--log {log}: must be a .parquet file")
         check_option("--log", log)
 
 
@@ -170,7 +177,7 @@ def _budget(trace: Trace, wanted: int | None) -> int:
 
     most = trace.max_new_tokens
     if wanted is not None and not 1 <= wanted <= most:
-        raise LiveError(f"--max-new-tokens {wanted}: not from 1 to {most}, the trace's")
+        raise LiveError(f"--max-new-tokens must be from 1 to the trace's {most}, not {wanted}")
     return wanted or most
 
 
@@ -218,7 +225,7 @@ def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
     if prompts < 1:
         raise LiveError(f"--prompts must be at least 1, not {prompts}")
     if prompts > n:
-        raise LiveError(f"--prompts {prompts}: the trace has {n}")
+        raise LiveError(f"--prompts {prompts}: the trace has only {n}")
     if trace.sequences["sequence"].to_pylist() != list(range(n)):
         raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
     by_length = np.argsort(trace.sequences["n_prompt"].to_numpy(), kind="stable")

@@ -46,8 +46,8 @@ OtherTraces = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACE",
-        help="Test the claims on this trace too and show both side by side; repeat it for more."
-        " --drafter and --sampled apply to the first trace only.",
+        help="Also test the claims on this trace and show both side by side. Repeat it for"
+        " several. --drafter and --sampled apply to the first trace only.",
         show_default=False,
     ),
 ]
@@ -64,9 +64,10 @@ def claims(
         ClaimsBy,
         typer.Option(
             rich_help_panel=MORE,
-            help="What claims are tested on. span: each span of the outputs (simkit spans)."
-            " acceptance: the trace's drafters, or the trace and those of --beside, in the order in"
-            " which their drafts are accepted; it says at which acceptance each claim holds.",
+            help="What each claim is tested on. trace: the whole trace. span: each kind of"
+            " span (see simkit spans). acceptance: each drafter of the trace, or with"
+            " --beside each trace, ordered by acceptance rate; this shows at which acceptance"
+            " the claim holds.",
         ),
     ] = ClaimsBy.trace,
     plot: Annotated[
@@ -143,7 +144,7 @@ def _check(by: ClaimsBy, sampled: str | None, beside: list[str] | None, plot: Pa
         ("--plot", plot, (ClaimsBy.acceptance,)),
     ):
         if given and by not in ways:
-            raise UserError(f"--by {by}: leave out {option}")
+            raise UserError(f"{option} cannot be used with --by {by}")
 
 
 def _print(found: Findings | Beside, console: Console) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Traces = Annotated[
     list[str],
     typer.Argument(
-        help="Folders, URLs or bundled traces' names; each is compared with the first.",
+        help="Traces: folders, URLs or bundled traces' names. Each is compared with the first.",
         autocompletion=complete.traces,
     ),
 ]
@@ -39,8 +39,8 @@ Drafters = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="A drafter that was attached to each trace; repeat it to compare several. The"
-        " default, own, is the one it was recorded with.",
+        help="Drafter that was attached to each trace. Repeat it to compare several. Default:"
+        " own, the one that a trace was recorded with.",
         show_default=False,
     ),
 ]
@@ -48,8 +48,8 @@ Policies = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help="Policy to compare; one with ranges is tuned. Repeat it for more. Default: every"
-        " policy that the drafter can follow.",
+        help="Policy to compare; one with ranges is tuned. Repeat it for several. Default:"
+        " every policy that works with the drafter.",
         show_default=False,
         autocompletion=complete.policies,
     ),
@@ -62,7 +62,7 @@ def compare(
     policy: Policies = None,
     cost: Cost = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Tune each policy on each trace as well.")
+        bool, typer.Option("--tune", help="Also tune each policy on each trace.")
     ] = False,
     first_token: First = FirstToken.draft,
     confidence: Confidence = 0.95,

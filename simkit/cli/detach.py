@@ -11,7 +11,9 @@ from simkit.cli.options import TraceFolder
 
 def detach(
     trace: TraceFolder,
-    name: Annotated[str, typer.Argument(help="Name of the drafter, see simkit info.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the attached drafter; simkit info shows the names.")
+    ],
 ) -> None:
     """Remove a drafter that was attached to a trace, with its times."""
     from simkit.cli.places import folder_to_write

@@ -25,8 +25,8 @@ class EngineChoice:
         str | None,
         typer.Option(
             rich_help_panel=ENGINE,
-            help="Engine to run on the trace's prompts, configured by simkit export: llama.cpp,"
-            " openvino or transformers.",
+            help="Run this engine on the trace's prompts: llama.cpp, openvino or"
+            " transformers. It is configured as by simkit export.",
             show_default=False,
         ),
     ] = None
@@ -34,7 +34,7 @@ class EngineChoice:
         str | None,
         typer.Option(
             rich_help_panel=ENGINE,
-            help="Address of a running llama-server, vLLM or SGLang: http://HOST:PORT.",
+            help="Address of a running llama-server, vLLM or SGLang, http://HOST:PORT.",
             show_default=False,
         ),
     ] = None
@@ -104,10 +104,10 @@ def _options(
     if not target:
         raise EngineError("give the folder of the trace's target with --target")
     if choice.port is not None and choice.engine != "llama.cpp":
-        raise EngineError("--port is llama.cpp's")
+        raise EngineError("--port can be used only with --engine llama.cpp")
     lookups = part.trace.manifest.draft is None
     if lookups and draft is not None:
-        raise EngineError("the trace's drafter looks at tokens alone: leave --draft out")
+        raise EngineError("the trace's drafter runs no model: leave out --draft")
     return EngineOptions(
         engine=choice.engine or "",
         target=target,

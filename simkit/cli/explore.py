@@ -15,7 +15,13 @@ def explore(
     drafter: Drafter = None,
     cost: Cost = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port of this machine; 0 means any.")
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Local port that serves the page; 0 takes any free one.",
+        ),
     ] = 5006,
     show: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:

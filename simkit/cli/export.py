@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 EngineName = Annotated[
     str | None,
-    typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp, openvino or transformers."),
+    typer.Option(help="Engine: vllm, sglang, tensorrt-llm, llama.cpp, openvino or transformers."),
 ]
 ChosenPolicy = Annotated[
     str | None,
     typer.Option(
-        help="A spec such as 'fixed(5)'; with ranges, 'fixed(1:8)', it is tuned on the trace."
-        " Default: the fastest fixed length.",
+        help="Policy such as 'fixed(5)'. One with ranges, such as 'fixed(1:8)', is tuned on"
+        " the trace. Default: the fastest fixed length.",
         show_default=False,
         autocompletion=complete.policies,
     ),
@@ -34,14 +34,15 @@ ChosenPolicy = Annotated[
 ChosenController = Annotated[
     str | None,
     typer.Option(
-        help="In the place of a policy, as in serving: 'by_batch([[1, 4, 5], [5, 16, 2]])'.",
+        help="Controller to export instead of a policy, such as 'by_batch([[1, 4, 5], [5, 16,"
+        " 2]])'.",
         show_default=False,
     ),
 ]
 LoadedDraft = Annotated[
     str | None,
     typer.Option(
-        help="What the engine loads as the draft. Default: what the trace names.",
+        help="Draft model that the engine loads. Default: the one that the trace names.",
         show_default=False,
     ),
 ]
@@ -49,21 +50,23 @@ Synthetic = Annotated[
     bool,
     typer.Option(
         "--synthetic",
-        help="vllm, llama.cpp: with acceptance rates of the trace in the place of verdicts.",
+        help="vllm, llama.cpp: let the engine draw acceptance at the trace's rates instead of"
+        " verifying drafts.",
     ),
 ]
 Profile = Annotated[
     bool,
     typer.Option(
         "--profile",
-        help="Instead of an engine's configuration: the acceptance of fixed(K), as planners and"
-        " engines take it (NVIDIA's speculation_profile.json).",
+        help="Write the acceptance of fixed(K) as NVIDIA's speculation_profile.json, which"
+        " planners and engines read, instead of a configuration.",
     ),
 ]
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        help="Requests in flight, under which what replaces a controller is chosen.",
+        help="Requests in flight. If the engine cannot run the controller, the length that"
+        " replaces it is chosen for this load.",
         show_default=False,
     ),
 ]
@@ -73,7 +76,9 @@ def export(
     trace: TraceName,
     *,
     engine: EngineName = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The configuration, or the profile.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File for the configuration or the profile.")
+    ],
     profile: Profile = False,
     policy: ChosenPolicy = None,
     controller: ChosenController = None,

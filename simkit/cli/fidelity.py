@@ -54,40 +54,52 @@ class RunOptions:
     ] = None
     draft: Annotated[
         str | None,
-        typer.Option(help="Its draft: local folder or hub id; with trees, the drafter's folder."),
+        typer.Option(
+            help="The trace's draft: local folder or hub id. For draft trees, the drafter's folder."
+        ),
     ] = None
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Policy to test; repeat it. Default: nine, of which pacer needs its head."
+            help="Policy to test. Repeat it for several. Default: nine policies, of which"
+            " pacer needs --head."
         ),
     ] = None
     head: Heads = None
     prompts: Annotated[
         int | None,
-        typer.Option(help="On which policies are tested; 5 or more to conclude. Default: 24."),
+        typer.Option(
+            help="Number of prompts to test policies on; a verdict needs 5 or more. Default: 24."
+        ),
     ] = None
     calibration: Annotated[
-        int | None, typer.Option(help="Other prompts, which fit the cost. Default: 8.")
+        int | None,
+        typer.Option(help="Number of other prompts, to which the cost is fitted. Default: 8."),
     ] = None
     rounds: Annotated[
-        int | None, typer.Option(help="How often every prompt is decoded. Default: 5.")
+        int | None, typer.Option(help="How many times each prompt is decoded. Default: 5.")
     ] = None
     max_new_tokens: TracesMaxNewTokens = None
     first_token: Annotated[
         Literal["draft", "prefill"] | None,
-        typer.Option(help="Which pass emits the first token. Default: draft."),
+        typer.Option(
+            help="What emits the first output token: prefill (the pass over the"
+            " prompt) or draft (the first speculative step). Default: draft."
+        ),
     ] = None
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 … Default: auto.")] = (
-        None
-    )
+    device: Annotated[
+        str | None, typer.Option(help="Device: auto, cpu, cuda, cuda:1 … Default: auto.")
+    ] = None
     dtype: TracesDtype = None
     revision: Revision = None
     threads: Threads = None
     turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None
     clock: Annotated[
         Clock | None,
-        typer.Option(help="Which clock measures trees and engines on a CPU. Default: wall."),
+        typer.Option(
+            help="For draft trees and engines on a CPU: measure wall time or"
+            " processor time. Default: wall."
+        ),
     ] = None
 
     def given(self) -> list[str]:
@@ -105,8 +117,8 @@ From = Annotated[
     Path | None,
     typer.Option(
         "--from",
-        help="Run nothing: judge the log of this folder, or file, again. Logs of several"
-        " sittings, live-1.parquet, live-2.parquet …, are judged together.",
+        help="Run nothing; judge the log in this folder or file again. Logs live-1.parquet,"
+        " live-2.parquet … of several runs are judged together.",
     ),
 ]
 Out = Annotated[
@@ -114,7 +126,7 @@ Out = Annotated[
     typer.Option(
         "-o",
         "--out",
-        help="Folder: log, cost, table and picture. Default: fidelity, or that of --from.",
+        help="Folder for log, cost, table and picture. Default: fidelity, or the folder of --from.",
     ),
 ]
 
@@ -128,7 +140,11 @@ def fidelity(
     asked: RunOptions,
     choice: EngineChoice,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with status 1 also if the prediction errors exceed the bars (limits).",
+        ),
     ] = False,
     out: Out = None,
 ) -> int:
@@ -165,7 +181,7 @@ def _read(file: Path, trace: str, asked: RunOptions, out: Path) -> pa.Table:
     from simkit.fidelity import logs
 
     if given := asked.given():
-        raise LiveError(f"--from runs nothing: {', '.join(given)}: not for it")
+        raise LiveError(f"--from runs nothing: leave out {', '.join(given)}")
     _check_apart(out, RESULTS, [trace, *logs.files(file)])
     log = logs.read(file)
     _make(out, RESULTS)
@@ -184,7 +200,9 @@ def _run(there: Trace, trace: str, asked: RunOptions, out: Path) -> pa.Table:
         raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
     settings = DecoderSettings.of(there, asked.first_token or "draft", asked.max_new_tokens)
     if asked.clock == "processor" and not trees:
-        raise LiveError("--clock processor is of trees: chains are timed by the wall's clock")
+        raise LiveError(
+            "--clock processor is only for traces of trees; others are timed by wall time"
+        )
     heads: dict[str, Head] = {}
     if trees:
         plan = tree_plan(there, asked.policy, asked.head, settings, asked.sizes())

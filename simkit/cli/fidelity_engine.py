@@ -42,9 +42,9 @@ def fidelity_engine(
 
     for name in ("head", "revision", "turns", "first_token", "device", "dtype"):
         if getattr(asked, name) is not None:
-            raise EngineError(f"--{name.replace('_', '-')} is not for an engine that is run")
+            raise EngineError(f"--{name.replace('_', '-')} cannot be used with --engine")
     if choice.url or choice.engine is None:
-        raise EngineError("fidelity starts the engine itself: give --engine, no --url")
+        raise EngineError("fidelity starts the engine itself: give --engine instead of --url")
     check_engine(choice.engine)
     there = load(trace, drafter)
     budget = min(_TOKENS, there.max_new_tokens)

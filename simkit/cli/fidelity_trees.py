@@ -57,17 +57,17 @@ def tree_plan(
     from traces.subset import select_trees
 
     if settings.max_new_tokens != trace.max_new_tokens:
-        raise LiveError(f"--max-new-tokens: trees are run to their T_max, {trace.max_new_tokens}")
+        raise LiveError(f"--max-new-tokens must be the trace's {trace.max_new_tokens} for trees")
     if not trace.sampler.greedy and trace.manifest.coupling != "target":
-        raise LiveError("a live decoder of trees draws as the target alone does (coupling target)")
+        raise LiveError("sampled trees run live only if they were recorded with --coupling target")
     if min(sizes) < 1:
         raise LiveError("prompts, calibration and rounds must be at least 1")
     chosen: list[Policy] = []
     for policy in dict.fromkeys(map(policies.parse, specs or POLICIES)):
         if not isinstance(policy, Branching):
-            raise PolicyError(f"{policy} drafts no trees: it is not tested here")
+            raise PolicyError(f"{policy} drafts no trees, but the trace is of trees")
         if policy in run.FITTED_TREES:
-            raise PolicyError(f"{policy}: the cost is fitted to its passes: test another one")
+            raise PolicyError(f"{policy} fits the cost, so it cannot be tested: give another one")
         chosen.append(check(cast(Any, policy)))
     run.check_heads(chosen, heads_of(cast(Any, chosen), heads), trace)
     read = list(dict.fromkeys(policy.head for policy in chosen if policy.head))

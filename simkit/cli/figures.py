@@ -33,7 +33,7 @@ Formats = Annotated[
     list[PictureFormat] | None,
     typer.Option(
         "--format",
-        help="Format of pictures; repeat it for more. Default: png and svg.",
+        help="Format of pictures. Repeat it for several. Default: png and svg.",
         rich_help_panel=LOOK,
         show_default=False,
     ),
@@ -48,12 +48,12 @@ Width = Annotated[
         show_default=False,
     ),
 ]
-Dpi = Annotated[float, typer.Option(help="Dots per inch of png.", rich_help_panel=MORE)]
+Dpi = Annotated[float, typer.Option(help="Dots per inch of PNG files.", rich_help_panel=MORE)]
 Style = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="A style of matplotlib or a .mplstyle file, applied after ours.",
+        help="A matplotlib style or a .mplstyle file, applied on top of simkit's own style.",
         rich_help_panel=MORE,
         show_default=False,
     ),
@@ -63,8 +63,8 @@ Style = Annotated[
 SideBySide = Annotated[
     Beside,
     typer.Option(
-        help="What figures show side by side. span: spans of the outputs (simkit spans); only"
-        " figures that can are drawn.",
+        help="Show tasks side by side, or spans of the outputs (see simkit spans). With span,"
+        " only figures that can show spans are drawn.",
         rich_help_panel=MORE,
     ),
 ]
@@ -72,7 +72,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Draw this figure only; repeat it for more.",
+        help="Draw only this figure. Repeat it for several.",
         autocompletion=complete.figures,
     ),
 ]
@@ -91,7 +91,7 @@ def figures(
     trace: Annotated[
         str | None,
         typer.Argument(
-            help="A trace's folder, its URL in a store, or a bundled trace's name.",
+            help="Trace: its folder, its URL in an object store, or a bundled trace's name.",
             autocompletion=complete.traces,
         ),
     ] = None,
@@ -121,7 +121,7 @@ def figures(
         raise UserError("figures needs a TRACE and --out DIR (or --list)")
     refuse_url(out)
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is a file; give a folder's name")
+        raise UserError(f"--out {out} is a file: name a folder")
     look = _look(formats, width, dpi, style)
     ends = (*look.formats, "parquet")
     files = [out / f"{entry.called(by.value)}.{end}" for entry in chosen for end in ends]
@@ -209,5 +209,5 @@ def _chosen(only: list[str], by: Beside) -> list[FigureEntry]:
     grouped = [entry for entry in chosen if entry.grouped]
     if only and len(grouped) < len(chosen):
         left = ", ".join(entry.name for entry in chosen if not entry.grouped)
-        raise UserError(f"--by span: no tasks are shown side by side in {left}")
+        raise UserError(f"--by span: these figures cannot show spans: {left}")
     return grouped

@@ -51,24 +51,27 @@ class BenchOptions:
     drafter: Annotated[
         str | None,
         typer.Option(
-            help="specdecode-bench: NAME of acc_NAME.  [default: the only one, or eagle of several]"
+            help="For specdecode-bench: drafter to import, NAME of a field acc_NAME. Default: the"
+            " only one; eagle if there are several."
         ),
     ] = None
     align: Annotated[
         Align | None,
         typer.Option(
-            help="specdecode-bench: the first entry of acc_len is for the step behind the "
-            "prefill's token, as that simulator reads it, or for the position that it was "
-            "measured at.  [default: simulator]"
+            help="For specdecode-bench: what the first entry of acc_len counts. simulator: the"
+            " step after the prefill's token, as that program's simulator assumes. measured:"
+            " the position where it was measured. Default: simulator."
         ),
     ] = None
     sample: Annotated[
         int | None,
         typer.Option(
-            help="specdecode-bench: take so many records, drawn at random.  [default: all]"
+            help="For specdecode-bench: import this many records, drawn at random. Default: all."
         ),
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of the sample, or of a profile's draws.")] = 42
+    seed: Annotated[
+        int, typer.Option(help="Seed of --sample, or of the random draws of a profile's import.")
+    ] = 42
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ class ProfileOptions:
     """Options of profiles."""
 
     requests: Annotated[
-        int | None, typer.Option(help="profile: synthetic requests.  [default: 200]")
+        int | None, typer.Option(help="For profile: number of synthetic requests. Default: 200.")
     ] = None
     tokens: Annotated[
-        int | None, typer.Option(help="profile: tokens of a request, about.  [default: 256]")
+        int | None, typer.Option(help="For profile: approximate tokens per request. Default: 256.")
     ] = None
 
 
@@ -88,23 +91,28 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="The trace's folder; for spec-bench a .parquet file or a folder. Needed without"
-        " --check.",
+        help="Folder of the new trace; for spec-bench a .parquet file or a folder. Required"
+        " without --check.",
         show_default=False,
     ),
 ]
 Eos = Annotated[
     list[int] | None,
-    typer.Option(help="tokens: an id that ends outputs; may be given several times."),
+    typer.Option(help="For tokens: id of a token that ends outputs. Repeat it for several."),
 ]
 
 
 @grouped
 def import_(
-    format: Annotated[ImportSource, typer.Argument(help="What wrote it.")],
+    format: Annotated[
+        ImportSource, typer.Argument(help="Program that wrote the file, or the file's format.")
+    ],
     file: Annotated[
         Path,
-        typer.Argument(help="JSON lines; llama.cpp: its log, too; profile: JSON or metrics."),
+        typer.Argument(
+            help="JSON Lines file. For llama.cpp also its log; for profile JSON or"
+            " Prometheus metrics."
+        ),
     ],
     *,
     out: Out = None,
@@ -117,11 +125,11 @@ def import_(
     _check_options(format, records, eos, logs, profiles)
     if logs.check:
         if out is not None:
-            raise typer.BadParameter("--check writes nothing: leave --out out")
+            raise typer.BadParameter("--check writes no trace: leave out --out")
         import_logs.check(format.value, file, logs)
         return
     if out is None:
-        raise typer.BadParameter("--out is missing: where the trace goes")
+        raise typer.BadParameter("--out is missing: name the folder of the new trace")
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
     if format.value in import_logs.NAMES:

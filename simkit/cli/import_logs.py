@@ -40,15 +40,15 @@ class LogOptions:
         bool,
         typer.Option(
             "--check",
-            help="Logs: print which laws the numbers keep, and which known faults they look like;"
-            " write nothing. Exit status 1 if there is anything.",
+            help="For engine logs: check the numbers for contradictions and for known faults of"
+            " engines; write no trace. Exit status 1 if there is a problem.",
         ),
     ] = False
     draft_length: Annotated[
         int | None,
         typer.Option(
-            help="sglang, and sums of llama.cpp, openvino, tensorrt-llm: tokens that every step"
-            " drafted.",
+            help="Tokens drafted in every step. sglang always needs it; llama.cpp, openvino"
+            " and tensorrt-llm need it for logs that have only sums.",
             show_default=False,
         ),
     ] = None
@@ -56,15 +56,16 @@ class LogOptions:
         bool,
         typer.Option(
             "--shared-path",
-            help="Logs: a token's verdict does not depend on where its draft began (one draft model"
-            " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
+            help="For engine logs: a token's acceptance does not depend on where its draft began."
+            " True for a draft model with a cache; not for EAGLE, MTP, parallel or n-gram"
+            " drafters.",
         ),
     ] = False
     passes: Annotated[
         DraftPassesOption | None,
         typer.Option(
-            help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
-            " none (from tokens alone). For costs.  [default: token]",
+            help="For engine logs: draft passes that a cost charges: one per token, one per draft"
+            " (parallel drafters) or none (drafters without a model). Default: token.",
         ),
     ] = None
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from simkit.costs.registry import Entry
 
 _NETWORKS = "traces.record."  # of modules that import torch
+_TERMS = """\
+Tripping token: the token that makes the rule stop; kept means that it is sent to the target.
+Score: what the rule reads of a token; with a lag, it reads the token before. State: what the
+rule remembers, and how long. Feedback: what it learns from a verified draft."""
+"""What the words in every policy's description mean."""
 
 
 def _policies() -> list[str]:
@@ -23,7 +28,8 @@ def _policies() -> list[str]:
 def _policy(name: str) -> ListEntry:
     from simkit.policies import get
 
-    return of_class(name, get(name))
+    entry = of_class(name, get(name))
+    return entry._replace(about=f"{entry.about}\n\n{_TERMS}")
 
 
 def _drafters() -> list[str]:
@@ -149,15 +155,20 @@ def _trace(name: str) -> ListEntry:
 
 
 KINDS = {
-    "policies": Kind("policy", "rules that end a draft", _policies, _policy),
-    "drafters": Kind("drafter", "what simkit attach can attach to a trace", _drafters, _drafter),
-    "costs": Kind("cost", "prices of passes: kinds, devices and presets", _costs, _cost),
-    "controllers": Kind(
-        "controller", "draft lengths of a batch, for simkit serving", _controllers, _controller
+    "policies": Kind("policy", "rules that decide when a draft ends", _policies, _policy),
+    "drafters": Kind(
+        "drafter", "drafters that simkit attach can add to a trace", _drafters, _drafter
     ),
-    "figures": Kind("figure", "what simkit figures draws", _figures, _figure),
-    "claims": Kind("claim", "what simkit claims tests", _claims, _claim),
+    "costs": Kind("cost", "time models for replays: kinds, devices and presets", _costs, _cost),
+    "controllers": Kind(
+        "controller",
+        "rules for the draft lengths of a batch, for simkit serving",
+        _controllers,
+        _controller,
+    ),
+    "figures": Kind("figure", "figures that simkit figures draws", _figures, _figure),
+    "claims": Kind("claim", "claims of papers that simkit claims tests", _claims, _claim),
     "engines": Kind("engine", "engines that simkit export writes for", _engines, _engine),
-    "traces": Kind("trace", "recordings that come with the package", _traces, _trace),
+    "traces": Kind("trace", "traces that come with the package", _traces, _trace),
 }
 """Kinds by the word that `simkit list` takes."""

@@ -36,7 +36,8 @@ _MAX_BATCH = 64
 
 
 def _defaults(name: str) -> str:
-    return f"Default: {_ALONE[name]}; with --grid {_GRID[name]}."
+    alone, grid = (sizes[name].replace(",", ", ") for sizes in (_ALONE, _GRID))
+    return f"Default: {alone}; with --grid {grid}."
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,25 @@ class LatencyModels:
     ] = None
     target: Annotated[str, TargetModel] = ""
     draft: Annotated[
-        str | None, typer.Option(help="Draft model: local folder or hub id; or where --drafter is.")
+        str | None,
+        typer.Option(
+            help="Draft model: local folder or hub id. With --drafter, the drafter's new"
+            " folder if it was moved."
+        ),
     ] = None
     drafter: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Time this drafter, attached to the trace in --out."),
+        typer.Option(
+            metavar="NAME", help="Time this drafter, which is attached to the trace in --out."
+        ),
     ] = None
     device: Device = "auto"
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, float64, bfloat16, float16. Default: --drafter's, or float32."),
+        typer.Option(
+            help="Number format of the models: float32, float64, bfloat16 or"
+            " float16. Default: the drafter's with --drafter, else float32."
+        ),
     ] = None
     revision: Revision = None
     threads: Annotated[
@@ -72,7 +82,8 @@ class LatencyModels:
     clock: Annotated[
         Clock,
         typer.Option(
-            help="Which clock measures seconds with --engine: take processor on a shared machine."
+            help="With --engine: measure wall time or processor time. Use processor on a"
+            " shared machine."
         ),
     ] = "wall"
 
@@ -83,11 +94,16 @@ class Shapes:
 
     max_draft: Annotated[
         int | None,
-        typer.Option(help="Longest draft in tokens, Γ. Default: the trace's in --out, else 40."),
+        typer.Option(
+            help="Longest draft in tokens (Γ). Default: Γ of the trace in --out, else 40."
+        ),
     ] = None
     grid: Annotated[
         bool,
-        typer.Option("--grid", help="Time batches for simkit serving, too: 1, 2, 4 … --max-batch."),
+        typer.Option(
+            "--grid",
+            help="Also time batches of 1, 2, 4 … --max-batch sequences, for simkit serving.",
+        ),
     ] = False
     max_batch: Annotated[
         int | None, typer.Option(help="Largest batch size of --grid. Default: 64.")
@@ -104,7 +120,9 @@ class Shapes:
     ] = None
     batch_size: Annotated[
         str | None,
-        typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16. Default: 1."),
+        typer.Option(
+            help="Sequences per pass, such as 1,4,16; these sizes are timed in turns. Default: 1."
+        ),
     ] = None
 
     def numbers(self) -> list[list[int]]:
@@ -113,9 +131,9 @@ class Shapes:
 
         grid, max_batch = self.grid, self.max_batch
         if max_batch is not None and not grid:
-            raise UserError("--max-batch belongs to --grid: else give --batch-size")
+            raise UserError("--max-batch needs --grid; without --grid give --batch-size")
         if max_batch is not None and self.batch_size is not None:
-            raise UserError("--max-batch or --batch-size, not both")
+            raise UserError("give --max-batch or --batch-size, not both")
         most = _MAX_BATCH if max_batch is None else max_batch
         if most < 1:
             raise UserError(f"--max-batch must be at least 1, not {most}")
@@ -129,16 +147,23 @@ class Shapes:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="A trace, or a FILE.parquet; nothing is kept without it."),
+    typer.Option(
+        "--out",
+        "-o",
+        help="Trace or FILE.parquet that gets the times. Without it they are only printed.",
+    ),
 ]
 Fit = Annotated[
     bool,
     typer.Option(
         "--fit",
-        help="Print the nearest linear cost at the smallest batch size, and how near it is.",
+        help="Fit a linear cost at the smallest batch size; print it and its residuals.",
     ),
 ]
-CostOut = Annotated[Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")]
+CostOut = Annotated[
+    Path | None,
+    typer.Option(help="Fit a linear cost and write it to FILE.json, for use as --cost."),
+]
 
 
 @grouped
@@ -149,9 +174,11 @@ def latency(
     out: Out = None,
     wanted: Shapes,
     repeats: Annotated[
-        int | None, typer.Option(help="Samples of every pass. Default: 20; rounds of an engine: 3.")
+        int | None, typer.Option(help="Samples of every pass. Default: 20; with --engine, 3.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the tokens and of the shuffled order.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random tokens and of the order of passes.")
+    ] = 0,
     fit: Fit = False,
     cost_out: CostOut = None,
 ) -> None:
@@ -212,17 +239,17 @@ def _check_models(timed: LatencyModels, kind: str, fits: bool, seed: int) -> Non
     from traces.errors import UserError
 
     if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
-        raise UserError("a trace, --threads and --clock are for --engine")
+        raise UserError("a TRACE, --threads and --clock can be given only with --engine")
     if not timed.target:
-        raise UserError("give --target")
+        raise UserError("--target is missing: name the target model")
     if seed < 0:
         raise UserError(f"seed must be >= 0, not {seed}")
     if timed.drafter and kind != "trace":
         raise UserError(
-            f"--drafter {timed.drafter}: give the trace that it is attached to with --out"
+            f"--drafter {timed.drafter}: name the trace that it is attached to with --out"
         )
     if fits and (timed.drafter or not timed.draft):
-        raise UserError("--fit and --cost-out need the passes of a pair: --draft, no --drafter")
+        raise UserError("--fit and --cost-out need a pair: give --draft and leave out --drafter")
 
 
 def _models(timed: LatencyModels, max_draft: int) -> _Chosen:
@@ -370,5 +397,5 @@ def _numbers(name: str, text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(
-            f"--{name} {text!r}: not whole numbers with commas between (32,128)"
+            f"--{name} {text!r}: must be whole numbers separated by commas, such as 32,128"
         ) from None

@@ -35,22 +35,24 @@ def latency_engine(
     from traces.trace import load
 
     if choice.url or choice.engine is None:
-        raise EngineError("latency starts the engine itself: give --engine, no --url")
+        raise EngineError("latency starts the engine itself: give --engine instead of --url")
     check_engine(choice.engine)
     trace = timed.recorded
     if trace is None:
-        raise EngineError("name the trace of the prompts: simkit latency TRACE --engine …")
+        raise EngineError(
+            "name the trace whose prompts are decoded: simkit latency TRACE --engine …"
+        )
     if timed.drafter or timed.revision or timed.dtype:
-        raise EngineError("--drafter, --revision and --dtype are not for an engine that is run")
+        raise EngineError("--drafter, --revision and --dtype cannot be used with --engine")
     rounds = _ROUNDS if repeats is None else repeats
     if rounds < 1:
         raise EngineError(f"--repeats must be at least 1, not {rounds}")
     kind = destination(out)
     if kind == "trace":
-        raise EngineError("--out must be a FILE.parquet: a trace's times are its own models'")
+        raise EngineError("--out must be FILE.parquet: a trace keeps only times of its own models")
     widest = _WIDEST if max_draft is None else max_draft
     if not 1 <= widest <= 64:
-        raise EngineError(f"--max-draft must be from 1 to 64 for an engine, not {widest}")
+        raise EngineError(f"--max-draft must be from 1 to 64 with --engine, not {widest}")
     there = load(trace)
     budget = min(_TOKENS, there.max_new_tokens)
     part = recorded_part(there, min(_PROMPTS, there.n_sequences), budget)

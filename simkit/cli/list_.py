@@ -22,7 +22,7 @@ def list_(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(help="Show only this one, in full.", autocompletion=complete.listed),
+        typer.Argument(help="Show all about this one.", autocompletion=complete.listed),
     ] = None,
     format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
 ) -> None:

@@ -38,7 +38,7 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
     from traces.record.prompts import check_file
 
     if asked.recorded is not None:
-        raise LiveError(f"{asked.recorded}: a trace is for --engine: give --prompts here")
+        raise LiveError(f"{asked.recorded}: a trace needs --engine or --url; else give --prompts")
     prompts = asked.prompts_file
     if not asked.target:
         raise LiveError("give --target and --prompts, or a trace and --engine")
@@ -49,7 +49,9 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
     policy = asked.policy
     if policy and (not asked.draft or asked.clock != "wall" or is_tree(policy)):
         if not is_tree(policy):
-            raise LiveError("give --draft; --drafter 'feature(…)' and --clock are of tree policies")
+            raise LiveError(
+                "give --draft; --drafter 'feature(…)' and --clock are only for tree policies"
+            )
         return _report(*live_trees(asked, settings))
     if asked.concurrency is not None or asked.controller:
         return live_serving(asked, settings)
@@ -106,7 +108,8 @@ def _jobs(
         longest += min(budget, max(policy.max_draft for policy in policies))
     if longest > pair.context_len:
         raise LiveError(
-            f"{file}: needs {how_many(longest, 'position')}, the pair has {pair.context_len}"
+            f"{file}: prompts and outputs need {how_many(longest, 'position')}, but the pair has"
+            f" only {pair.context_len}"
         )
     pair.prove(longest)
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
@@ -128,7 +131,7 @@ def _destination(
     if drafter and not trace:
         raise LiveError("--drafter names one that is attached to a trace: give --trace")
     if out and out.suffix != ".parquet":
-        raise LiveError(f"-o {out}: the log is a .parquet file")
+        raise LiveError(f"-o {out}: must be a .parquet file")
     if trace:
         there = load(trace, drafter)
         folder = folder_to_write(there, str(trace), "give -o FILE.parquet").resolve()

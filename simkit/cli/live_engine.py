@@ -29,7 +29,7 @@ def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
     from simkit.engines.run.recorded import recorded_part
     from traces.trace import load
 
-    asked.refuse(_NOT_HERE, "{} is not for an engine that is run")
+    asked.refuse(_NOT_HERE, "{} cannot be used with --engine or --url")
     if asked.recorded is None:
         raise EngineError("name the trace whose prompts are sent: simkit live TRACE --engine …")
     if choice.engine and choice.url:
@@ -71,7 +71,7 @@ def _asked_there(
     from traces.outputs import write_atomic
 
     if len(policies) > 1:
-        raise EngineError("an engine that runs already has one setting: give one --policy, or none")
+        raise EngineError("an engine at --url has one setting: give at most one --policy")
     arm = ALONE._replace(policy=known.parse(policies[0])) if policies else ALONE
     with remote(str(choice.url), choice.time_limit, part.trace.eos_token_ids) as engine:
         with decoding_bar(len(part.requests), "prompts") as tick:
@@ -95,7 +95,7 @@ def check_folder(out: Path | None, trace: str) -> Path | None:
     if out is None:
         return None
     if out.exists() and not out.is_dir():
-        raise EngineError(f"--out {out}: must be a folder, for a log each policy")
+        raise EngineError(f"--out {out}: must be a folder, which gets one log for each policy")
     check_apart([("--out", out)], [trace])
     try:
         make_folder(out)
@@ -144,7 +144,7 @@ def report(engine: str, ran: list[RanArm]) -> None:
     )
     rows = [_row(one) for one in ran]
     console = page()
-    console.print(f"{engine}: what it says of itself", highlight=False)
+    console.print(f"counts and seconds as {engine} reports them", highlight=False)
     say(table(heads, rows), console)
 
 

@@ -49,34 +49,49 @@ class LiveOptions:
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Spec; repeat it. The first one runs twice.", autocompletion=complete.policies
+            help="Policy to run. Repeat it for several. The first one runs twice, as a control.",
+            autocompletion=complete.policies,
         ),
     ] = None
     controller: Annotated[
         list[str] | None,
         typer.Option(
-            help="Controller of all requests, with --concurrency. Spec; repeat it. See --policy."
+            help="With --concurrency: controller that sets the draft lengths. Repeat it for"
+            " several. The first one runs twice, as a control."
         ),
     ] = None
     concurrency: Annotated[
-        int | None, typer.Option(help="Serve this many prompts at once, batched.")
+        int | None, typer.Option(help="Serve this many prompts at once, in a batch.")
     ] = None
     cost: Cost = None
     rounds: Rounds = 5
     head: Heads = None
     n_prompts: Annotated[
-        int | None, typer.Option("--n-prompts", help="Number of prompts, spread over the file.")
+        int | None,
+        typer.Option(
+            "--n-prompts", help="Number of prompts, spread evenly over the file. Default: all."
+        ),
     ] = None
     max_new_tokens: MaxNewTokens = 256
     first_token: Annotated[
-        Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
+        Literal["draft", "prefill"],
+        typer.Option(
+            help="What emits the first output token:"
+            " prefill (the pass over the prompt) or draft (the first speculative step)."
+        ),
     ] = "draft"
     batch_size: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="Sequences that share each draft length.")
+        int,
+        typer.Option(
+            rich_help_panel=RUN, help="Sequences per batch. They share each draft length."
+        ),
     ] = 1
     stop: Annotated[
         Literal["all", "any"],
-        typer.Option(help="Whether all prompts, or any one, must stop before a batch is verified."),
+        typer.Option(
+            help="A batch's draft ends when the rule stops all of its sequences, or"
+            " any one of them."
+        ),
     ] = "all"
     device: Device = "auto"
     dtype: Dtype = "float32"
@@ -85,20 +100,27 @@ class LiveOptions:
     turns: Annotated[
         Turns | None, typer.Option(help=f"{TURNS} Default: sequence; step with --concurrency.")
     ] = None
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="Write the log to FILE.parquet; with --engine or --url to a folder."
+        ),
+    ] = None
     trace: Annotated[
-        Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
+        Path | None, typer.Option(help="Write the log into this trace, as live.parquet.")
     ] = None
     drafter: Annotated[
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="What drafts trees, in place of --draft: 'feature(\"DIR\")'. With --trace: NAME of"
-            " the drafter under which the log is kept.",
+            help="For tree policies: drafter instead of --draft, such as 'feature(\"DIR\")'."
+            " With --trace: NAME of the attached drafter that gets the log.",
             show_default=False,
         ),
     ] = None
-    clock: Annotated[Clock, typer.Option(help="Which clock measures trees on a CPU.")] = "wall"
+    clock: Annotated[
+        Clock, typer.Option(help="For tree policies on a CPU: measure wall time or processor time.")
+    ] = "wall"
 
     @property
     def pair(self) -> PairNames:

@@ -34,7 +34,7 @@ def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     if asked.concurrency is None or not asked.controller:
         raise LiveError("--controller and --concurrency belong together: give both")
     others = ("policy", "head", "trace", "drafter")
-    asked.refuse(others, "--concurrency serves under controllers: {}: not with it")
+    asked.refuse(others, "{} cannot be used with --concurrency, which needs --controller")
     chosen = _checked(asked, asked.concurrency, asked.controller, settings)
     check_apart([("--out", asked.out)], [names.target, names.draft, asked.prompts])
     use_threads(asked.threads)
@@ -67,12 +67,12 @@ def _checked(
         raise LiveError("concurrency, rounds, prompts and max_new_tokens must be at least 1")
     if asked.out is not None:
         if asked.out.suffix != ".parquet":
-            raise LiveError(f"-o {asked.out}: the log is a .parquet file")
+            raise LiveError(f"-o {asked.out}: must be a .parquet file")
         check_room(asked.out)
     found = {str(one): one for one in map(parse, controllers)}
     chosen = [one for one in found.values() if not isinstance(one, Nothing)]
     if not chosen:
-        raise LiveError("there is no controller to run besides none (--controller)")
+        raise LiveError("no controller to run: give --controller; none always runs as the baseline")
     for one in chosen:
         if needs_prices(one) and asked.cost:
             continue  # bound to its prices later
@@ -95,17 +95,15 @@ def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple
     rows = read_prompts(asked.prompts_file, pair.tokenizer, pair.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
-        raise LiveError(
-            f"{how_many(n, 'prompt')}: at least 2, so that there is something to compare"
-        )
+        raise LiveError(f"{how_many(n, 'prompt')}: at least 2 are needed for a comparison")
     numbers = [k * len(rows) // n for k in range(n)]
     budget = asked.max_new_tokens
     most = max(min(one.max_draft, budget - 1) for one in chosen)
     longest = max(len(rows[k].tokens) for k in numbers) + budget + most
     if longest > pair.context_len:
         raise LiveError(
-            f"{asked.prompts}: needs {how_many(longest, 'position')}, the pair has"
-            f" {pair.context_len}"
+            f"{asked.prompts}: prompts and outputs need {how_many(longest, 'position')}, but the"
+            f" pair has only {pair.context_len}"
         )
     pair.prove(longest)
     return tuple(Request(k, rows[k].tokens) for k in numbers)

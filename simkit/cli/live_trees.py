@@ -32,7 +32,7 @@ def is_tree(specs: list[str]) -> bool:
     found = [isinstance(policies.parse(spec), Branching) for spec in specs]
     if any(found) and not all(found):
         chain, tree = specs[found.index(False)], specs[found.index(True)]
-        raise LiveError(f"{tree} drafts trees and {chain} does not: run them apart")
+        raise LiveError(f"{tree} drafts trees and {chain} does not: run them separately")
     return any(found)
 
 
@@ -70,7 +70,7 @@ def _drafter(asked: LiveOptions) -> str:
     """The spec of what drafts the trees."""
     from simkit.errors import LiveError
 
-    asked.refuse(("controller", "trace", "cost"), "{}: not with policies that draft trees")
+    asked.refuse(("controller", "trace", "cost"), "{} cannot be used with tree policies")
     if (asked.draft is None) == (asked.drafter is None):
         raise LiveError("what drafts the trees? Give --drafter 'feature(\"DIR\")', or --draft DIR")
     return asked.drafter or f'model("{asked.draft}")'
@@ -86,7 +86,9 @@ def _checked(asked: LiveOptions, settings: DecoderSettings) -> list[Growing]:
         raise LiveError("rounds, prompts and max_new_tokens must be at least 1")
     sampler = settings.sampler
     if sampler.draft_temperature is not None and sampler.q_temperature > 0:
-        raise LiveError("--draft-temperature: nodes of trees are the draft's likeliest tokens")
+        raise LiveError(
+            "--draft-temperature must be 0 or absent: trees hold the draft's likeliest tokens"
+        )
     found = {str(policy): policy for policy in map(policies.parse, asked.policy or [])}
     return [check(cast(Any, policy)) for policy in found.values()]
 
@@ -133,15 +135,13 @@ def _jobs(bench: TreeBench, asked: LiveOptions, n_arms: int) -> list[LiveJob]:
     rows = read_prompts(asked.prompts_file, bench.target.tokenizer, bench.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
-        raise LiveError(
-            f"{how_many(n, 'prompt')}: at least 2, so that there is something to compare"
-        )
+        raise LiveError(f"{how_many(n, 'prompt')}: at least 2 are needed for a comparison")
     numbers = [k * len(rows) // n for k in range(n)]
     longest = max(len(rows[k].tokens) for k in numbers) + bench.settings.max_new_tokens
     if longest > bench.target.context_len:
         raise LiveError(
-            f"{asked.prompts}: needs {how_many(longest, 'position')}, the target has"
-            f" {bench.target.context_len}"
+            f"{asked.prompts}: prompts and outputs need {how_many(longest, 'position')}, but the"
+            f" target has only {bench.target.context_len}"
         )
     bench.prove(longest)
     every = tuple(range(n_arms))

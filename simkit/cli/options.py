@@ -35,7 +35,7 @@ def size(text: str) -> int:
 TraceName = Annotated[
     str,
     typer.Argument(
-        help="A trace's folder, its URL in a store, or a bundled trace's name.",
+        help="Trace: its folder, its URL in an object store, or a bundled trace's name.",
         autocompletion=complete.traces,
     ),
 ]
@@ -44,15 +44,16 @@ Drafter = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="A drafter that was attached to the trace. Default: the one it was recorded with.",
+        help="Drafter that was attached to the trace. Default: the one that the trace was"
+        " recorded with.",
         show_default=False,
     ),
 ]
 Target = Annotated[
     str | None,
     typer.Option(
-        help="The recorded target, with --drafter: both models read the outputs again, for the"
-        " drafter's states.",
+        help="With --drafter: the trace's target. It and the drafter read the outputs again,"
+        " because heads need the drafter's hidden states.",
         show_default=False,
         rich_help_panel=MORE,
     ),
@@ -60,7 +61,7 @@ Target = Annotated[
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Folder of the drafter, with --target. Default: the folder in its spec.",
+        help="With --target: the drafter's folder. Default: the folder in the drafter's spec.",
         show_default=False,
         rich_help_panel=MORE,
     ),
@@ -68,15 +69,19 @@ Draft = Annotated[
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 …", rich_help_panel=RUN)]
 Dtype = Annotated[
     str,
-    typer.Option(help="Number format: float32, float64, bfloat16 or float16.", rich_help_panel=RUN),
+    typer.Option(
+        help="Number format of the models: float32, float64, bfloat16 or float16.",
+        rich_help_panel=RUN,
+    ),
 ]
 TracesDtype = Annotated[
-    str | None, typer.Option(help="Number format. Default: the trace's.", rich_help_panel=RUN)
+    str | None,
+    typer.Option(help="Number format of the models. Default: the trace's.", rich_help_panel=RUN),
 ]
 Revision = Annotated[
     str | None,
     typer.Option(
-        help="Hub revision of the target, or of both: TARGET,DRAFT.", rich_help_panel=MORE
+        help="Hub revision of the target, or of both models: TARGET,DRAFT.", rich_help_panel=MORE
     ),
 ]
 Threads = Annotated[
@@ -87,24 +92,30 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue a stopped run. Its folder has the options, so nothing else must be given.",
+        help="Continue a stopped run. Its folder has the options; you need not repeat them.",
     ),
 ]
 Turns = Literal["sequence", "step"]
 Clock = Literal["wall", "processor"]
-TURNS = "How much one policy decodes before the next one. By steps, drift affects all alike."
+TURNS = (
+    "Change policies after each sequence or after each step. With step, drift of the machine's"
+    " speed affects all policies alike."
+)
 Rounds = Annotated[int, typer.Option(help="How many times each prompt is decoded.")]
 TargetModel = typer.Option(help="Target model: local folder or hub id.", show_default=False)
 PromptsFile = typer.Option(
-    help="JSON Lines file; each line has prompt, messages or prompt_tokens.", show_default=False
+    help="JSON Lines file of prompts. Each line has a field prompt, messages or prompt_tokens.",
+    show_default=False,
 )
-MaxNewTokens = Annotated[int, typer.Option(help="Longest output in tokens, T_max.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Longest output in tokens (T_max).")]
 TracesMaxNewTokens = Annotated[
     int | None, typer.Option(help="Longest output in tokens. Default: the trace's.")
 ]
 Heads = Annotated[
     list[str] | None,
-    typer.Option(help="Learned head: FILE.safetensors or NAME=FILE.safetensors; repeat it."),
+    typer.Option(
+        help="Learned head: FILE.safetensors or NAME=FILE.safetensors. Repeat it for several."
+    ),
 ]
 
 
@@ -121,14 +132,15 @@ class Drawing:
     top_p: Annotated[
         float,
         typer.Option(
-            rich_help_panel=DRAWN, help="Keep the likeliest tokens up to this probability."
+            rich_help_panel=DRAWN, help="Keep the likeliest tokens up to this total probability."
         ),
     ] = 1.0
     draft_temperature: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=DRAWN,
-            help="The draft's temperature, if it differs; 0 proposes its likeliest token.",
+            help="Temperature of the draft, if it differs from --temperature. 0: propose the"
+            " likeliest token.",
         ),
     ] = None
     seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Seed of the random draws.")] = 0
@@ -179,18 +191,23 @@ class FirstToken(StrEnum):
 First = Annotated[
     FirstToken,
     typer.Option(
-        help="Pass that emits the first token: prefill (the prompt's) or draft (the first step).",
+        help="What emits the first output token: prefill (the pass over the prompt) or draft"
+        " (the first speculative step).",
         rich_help_panel=MORE,
     ),
 ]
 Printed = Annotated[Format, typer.Option(help="Output format.")]
 PrintedPage = Annotated[PageFormat, typer.Option(help="Output format.")]
 PageOut = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead.")
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Write the output to this file instead of printing it."
+    ),
 ]
-RowsBy = Annotated[By, typer.Option(help="What one row stands for.")]
+RowsBy = Annotated[By, typer.Option(help="One row for the whole trace, or one per task.")]
 RowsOut = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows to this file."),
 ]
 Confidence = Annotated[
     float, typer.Option(help="Confidence level of the intervals.", rich_help_panel=MORE)
@@ -198,7 +215,8 @@ Confidence = Annotated[
 PolicyRanges = Annotated[
     list[str],
     typer.Option(
-        help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; repeat it for more.",
+        help="Policy with ranges from:to:step, such as 'svip(h=0.1:1.0:0.05)'. Repeat it for"
+        " several.",
         autocompletion=complete.policies,
     ),
 ]
@@ -206,8 +224,8 @@ Sampled = Annotated[
     str | None,
     typer.Option(
         metavar="TRACE",
-        help="A sampled recording of the pair, for claims about sampling."
-        " Default: the one bundled with the trace.",
+        help="Trace of the same pair that was recorded with sampling; claims about sampling"
+        " are tested on it. Default: the one bundled with the trace.",
         show_default=False,
         rich_help_panel=MORE,
     ),
@@ -229,8 +247,8 @@ Cost = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE|list",
-        help="Cost of the passes; list shows all, and simkit replay --help the forms. Default: the"
-        " trace's own timings.",
+        help="Cost (time model) of the passes; list prints the known ones, simkit replay"
+        " --help the forms. Default: the trace's own timings.",
         callback=list_costs,
         is_eager=True,
         autocompletion=complete.costs,
@@ -248,7 +266,8 @@ Memory = Annotated[
     int | None,
     typer.Option(
         metavar="SIZE",
-        help="Limit memory to about this size, 2GB or 4GiB, for traces larger than memory.",
+        help="Use about this much memory at most, such as 2GB or 4GiB; for traces larger than"
+        " memory.",
         rich_help_panel=MORE,
         parser=size,
     ),
@@ -257,7 +276,8 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|local",
-        help="Share the work over a Ray cluster; local starts one. --threads then counts workers.",
+        help="Distribute the work over a Ray cluster; local starts one. --threads then sets"
+        " the number of workers.",
         rich_help_panel=MORE,
     ),
 ]

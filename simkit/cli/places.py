@@ -87,8 +87,8 @@ def folder_to_write(
     folder, path = Path(given), (trace.recording or trace).path
     if path not in (None, folder):  # found by its name
         raise UserError(
-            f"{given}: comes with the package, which is not written to; {instead}, or give"
-            f" the folder if that is what you want: {path}"
+            f"{given}: comes with the package, which is not written to; {instead}. To change"
+            f" it anyway, give its folder: {path}"
         )
     return trace.path or folder
 

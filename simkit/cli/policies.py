@@ -14,7 +14,7 @@ from simkit.cli.listing import ListFormat, show
 def policies(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show only this one, in full.", autocompletion=complete.policies),
+        typer.Argument(help="Show all about this one.", autocompletion=complete.policies),
     ] = None,
     format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
 ) -> None:

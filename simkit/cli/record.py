@@ -51,16 +51,17 @@ class RecordOptions:
     outputs: Annotated[
         Path | None,
         typer.Option(
-            help="JSON Lines file of an engine's outputs: token ids with their prompts. The target"
-            " reads them and generates nothing; give the engine's sampler.",
+            help="JSON Lines file of an engine's outputs: prompts with token ids. The target"
+            " reads these outputs and generates none. Give the engine's sampling options,"
+            " too.",
             show_default=False,
         ),
     ] = None
     draft: Annotated[
         str | None,
         typer.Option(
-            help="Draft model: local folder or hub id. Without one the target is recorded alone;"
-            " attach drafters later."
+            help="Draft model: local folder or hub id. Without it, only the target is"
+            " recorded; attach drafters later."
         ),
     ] = None
     max_new_tokens: MaxNewTokens = 256
@@ -75,36 +76,41 @@ class RecordOptions:
         typer.Option(
             metavar="ID",
             rich_help_panel=MORE,
-            help="End outputs at this token instead of the model's own; +ID adds one to these."
-            " Repeat it for several.",
+            help="End outputs at this token id instead of the model's own; +ID adds one to"
+            " the model's own. Repeat it for several.",
         ),
     ] = None
     system: Annotated[
         str | None,
-        typer.Option(rich_help_panel=MORE, help="A system message for chats that have none."),
+        typer.Option(rich_help_panel=MORE, help="System message for chats that have none."),
     ] = None
     chat_template_kwargs: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
             rich_help_panel=MORE,
-            help="Arguments of the chat template for all chats, such as"
-            ' {"enable_thinking": false}. Those of a prompt\'s line take precedence.',
+            help='Arguments of the chat template for all chats, such as {"enable_thinking":'
+            " false}. Arguments in a prompt's line take precedence.",
         ),
     ] = None
     max_draft: Annotated[
-        int, typer.Option(rich_help_panel=KEPT, help="Longest draft to record in tokens, Γ.")
+        int, typer.Option(rich_help_panel=KEPT, help="Longest draft to record, in tokens (Γ).")
     ] = 40
     device: Device = "auto"
     dtype: Dtype = "float32"
     batch_size: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="Prompts per batch; each batch is a shard.")
+        int,
+        typer.Option(
+            rich_help_panel=RUN, help="Prompts per batch. Each batch is written as one shard."
+        ),
     ] = 8
     revision: Revision = None
     hidden: Annotated[
         bool,
         typer.Option(
-            "--hidden", rich_help_panel=KEPT, help="Keep the draft's hidden states, for heads."
+            "--hidden",
+            rich_help_panel=KEPT,
+            help="Keep the draft's hidden states, for learned heads.",
         ),
     ] = False
     experts: Annotated[
@@ -112,8 +118,8 @@ class RecordOptions:
         typer.Option(
             "--experts",
             rich_help_panel=MORE,
-            help="Keep which experts of a mixture-of-experts target each token reads, for costs"
-            " that price them. The target reads all texts once more.",
+            help="Record which experts each token uses in a mixture-of-experts target, for"
+            " costs that price experts. The target reads all texts once more.",
         ),
     ] = False
     branch_target: Annotated[
@@ -121,23 +127,25 @@ class RecordOptions:
         typer.Option(
             "--branch-target",
             rich_help_panel=MORE,
-            help="Keep the target's statistics of branch rows too.",
+            help="Also keep the target's statistics of branches: draft tokens behind a"
+            " rejected one.",
         ),
     ] = False
     mix: Annotated[
         float,
         typer.Option(
             rich_help_panel=KEPT,
-            help="Also record mixed contexts for an acceptance head, with this share of draft"
-            " tokens (its paper: 0.5); 0 records none.",
+            help="Also record contexts in which this share of the tokens is the draft's, to"
+            " train an acceptance head (0.5 in its paper). 0: none.",
         ),
     ] = 0.0
     coupling: Annotated[
         CouplingChoice | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="How sampled outputs are drawn: draft (a live decoder can repeat them) or target"
-            " (all drafters share one output). Default: draft; target without a draft model.",
+            help="How sampled outputs are drawn. draft: like in a live decoder. target: by"
+            " the target alone, so that any drafter can be attached. Default: draft, or"
+            " target without --draft.",
             show_default=False,
         ),
     ] = None
@@ -146,7 +154,8 @@ class RecordOptions:
         typer.Option(
             "--kernel/--no-kernel",
             rich_help_panel=RUN,
-            help="Reduce logits with the Triton kernel. Default: if CUDA and Triton are there.",
+            help="Compute the statistics of logits with the Triton kernel. Default: if CUDA"
+            " and Triton are available.",
         ),
     ] = None
 
@@ -176,7 +185,7 @@ def record(
 
     given = _given(ctx)
     if resume and recording.is_whole(out) and not given.keys() - {"out"}:
-        Console(stderr=True).print(f"{out} is recorded already, whole", soft_wrap=True)
+        Console(stderr=True).print(f"{out} is completely recorded already", soft_wrap=True)
         return
     asked, rows = recording.prepare(out, given, resume)
     with must_fit():

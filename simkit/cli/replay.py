@@ -30,8 +30,9 @@ def replay(
     policy: Annotated[
         list[str],
         typer.Option(
-            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; repeat it for more. simkit list"
-            " policies has all. Rules draft at most max_draft tokens (default: 40 or Γ).",
+            help="Policy such as 'fixed(5)' or 'svip(h=0.4)'; simkit list policies shows all."
+            " Repeat it for several. A policy drafts at most its max_draft tokens (default:"
+            " 40, or Γ if less was recorded).",
             autocompletion=complete.policies,
         ),
     ],
@@ -39,24 +40,27 @@ def replay(
         str | None,
         typer.Option(
             metavar="NAME|FILE|list",
-            help="Cost of the passes: measured, linear(...), roofline(device=...), a preset such "
-            "as pacer:deepseek-1.3b-33b, or a JSON, TOML or Parquet file; list shows all. "
-            "Default: the trace's own timings.",
+            help="Cost (time model) of the passes: measured, linear(...),"
+            " roofline(device=...), a preset such as pacer:deepseek-1.3b-33b, or a JSON, TOML"
+            " or Parquet file; list prints all. Default: the trace's own timings.",
             callback=list_costs,
             is_eager=True,
             autocompletion=complete.costs,
         ),
     ] = None,
-    by: Annotated[ReplayBy, typer.Option(help="What one row stands for.")] = ReplayBy.trace,
+    by: Annotated[
+        ReplayBy,
+        typer.Option(help="One row for the whole trace, or one per task, span, sequence or step."),
+    ] = ReplayBy.trace,
     format: Printed = Format.table,
     drafter: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A drafter that was attached to the trace; repeat it to compare several. The"
-            " default, own, is the one it was recorded with. One decoder may use several:"
-            " 'route(suffix, own, least=3)' or 'best_of(suffix, own)'; the last one follows the"
-            " policies.",
+            help="Drafter that was attached to the trace. Repeat it to compare several."
+            " Default: own, the one that the trace was recorded with. 'route(suffix, own,"
+            " least=3)' and 'best_of(suffix, own)' use several drafters in one decoder; the"
+            " policy stops only the last one.",
             show_default=False,
         ),
     ] = None,

@@ -18,7 +18,7 @@ ReportPolicies = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help="Compare this policy too; one with ranges is tuned. Repeat it for more.",
+        help="Also compare this policy; one with ranges is tuned. Repeat it for several.",
         autocompletion=complete.policies,
     ),
 ]
@@ -26,11 +26,13 @@ ReportPolicies = Annotated[
 
 def report(
     trace: TraceName,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.html", help="File of the page.")
+    ],
     cost: Cost = None,
     policy: ReportPolicies = None,
     sampled: Sampled = None,
-    figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
+    figures: Annotated[bool, typer.Option(help="Include the figures.")] = True,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
 ) -> None:

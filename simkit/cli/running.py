@@ -45,7 +45,7 @@ def prepare(
     if min(numbers) < 1:
         raise LiveError("rounds, prompts, batch size and max_new_tokens must be at least 1")
     if not specs:
-        raise LiveError("there is no policy to run (--policy)")
+        raise LiveError("there is no policy to run: give --policy")
     found = load_heads(heads)
     return choose(specs, found, settings), found
 
@@ -167,7 +167,7 @@ def models_of(target: str | None, draft: str | None, device: str) -> Models | No
 
     if target is None:
         if draft is not None:
-            raise HeadError("--draft is of no use without --target")
+            raise HeadError("--draft needs --target")
         return None
     quiet()
     return Models(target, draft, device)
@@ -214,7 +214,9 @@ def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iter
                 try:
                     add_file(trace, "live.parquet", log.table().combine_chunks())
                 except UserError as error:
-                    raise LiveError(f"{file} has the log: {error}") from None
+                    raise LiveError(
+                        f"the log is in {file}, but not in the trace: {error}"
+                    ) from None
                 file.unlink()
     except (KeyboardInterrupt, SystemExit):
         print(f"simkit: interrupted; {log.kept}", file=sys.stderr)

@@ -16,7 +16,7 @@ from simkit.cli.running import models_of, needs_torch
 
 
 def score(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: Annotated[str, typer.Argument(help="Trace: its folder, or a bundled trace's name.")],
     head: Annotated[
         Path,
         typer.Option(help="Learned head: FILE.safetensors, with its .json in the same folder."),
@@ -28,10 +28,13 @@ def score(
     hidden: Annotated[
         str | None,
         typer.Option(
-            help="The same recording made with --hidden, if the trace has no hidden states."
+            help="Trace of the same recording made with --hidden, if this trace has no hidden"
+            " states."
         ),
     ] = None,
-    max_draft: Annotated[int, typer.Option(help="Deepest token that a pacer head scores.")] = 40,
+    max_draft: Annotated[
+        int, typer.Option(help="pacer heads: deepest draft position to score.")
+    ] = 40,
     target: Target = None,
     draft: Draft = None,
     device: Device = "auto",

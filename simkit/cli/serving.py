@@ -37,7 +37,10 @@ class Arriving:
     """When requests come: by one of these."""
 
     rate: Annotated[
-        str | None, typer.Option(metavar="R[,R…]", help="Requests per second, arriving at random.")
+        str | None,
+        typer.Option(
+            metavar="R[,R…]", help="Requests per second; they arrive at random times (Poisson)."
+        ),
     ] = None
     concurrency: Annotated[
         str | None, typer.Option(metavar="N[,N…]", help="Requests in flight at all times.")
@@ -88,11 +91,13 @@ class Repeated:
     once: Annotated[
         bool,
         typer.Option(
-            "--once", rich_help_panel=MORE, help="Serve each sequence once, in order, instead."
+            "--once",
+            rich_help_panel=MORE,
+            help="Serve each recorded sequence once, in order, instead of drawing sequences.",
         ),
     ] = False
     seeds: Annotated[
-        int, typer.Option(help="Runs of each setting; each draws its own prompts.")
+        int, typer.Option(help="Number of runs of each setting; each run draws its own sequences.")
     ] = 5
 
     def arguments(self, random: bool) -> dict[str, Any]:
@@ -123,15 +128,15 @@ class EngineOptions:
         int | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="Tokens that all KV caches together hold; beyond, the newest request is"
-            " preempted.",
+            help="Capacity of the KV cache in tokens, shared by all requests. When it is"
+            " full, the newest request is preempted.",
         ),
     ] = None
     prefill_tokens: Annotated[
         int | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="Prompt tokens that an iteration reads. Default: whole prompts.",
+            help="Most prompt tokens that one iteration reads. Default: whole prompts.",
         ),
     ] = None
     prefill_apart: Annotated[
@@ -139,7 +144,7 @@ class EngineOptions:
         typer.Option(
             "--prefill-apart",
             rich_help_panel=MORE,
-            help="Read prompts in passes of their own.",
+            help="Read prompts in separate passes, which decode nothing.",
         ),
     ] = False
     captured: Annotated[
@@ -147,12 +152,12 @@ class EngineOptions:
         typer.Option(
             metavar="N[,N…]",
             rich_help_panel=MORE,
-            help="Sizes that passes are padded to (CUDA graphs).",
+            help="Sizes that passes are padded to, as captured CUDA graphs require.",
         ),
     ] = None
     captured_in: Annotated[
         Literal["requests", "tokens"],
-        typer.Option(rich_help_panel=MORE, help="What the sizes of --captured count."),
+        typer.Option(rich_help_panel=MORE, help="Unit of the sizes in --captured."),
     ] = "requests"
     padded: Annotated[
         bool,
@@ -231,11 +236,12 @@ class ServedFiles:
 Controllers = Annotated[
     list[str],
     typer.Option(
-        help="none, static(3), off_above(3, batch=32), 'by_batch([[1, 8, 5], [9, 64, 2]])',"
+        help="Controller of the draft lengths (simkit list controllers explains each): none,"
+        " static(3), off_above(3, batch=32), 'by_batch([[1, 8, 5], [9, 64, 2]])',"
         " 'schedule({4: 4, 32: 1})', ema(3), goodput(8), budget(7), prophet(16),"
-        " 'all_stopped(svip(h=0.4))', 'batch_mean(svip(h=0.4))', or a policy that each request"
-        " follows; with ranges, static(1:7:2). Repeat it for more; the others are compared with"
-        " the first one.",
+        " 'all_stopped(svip(h=0.4))', 'batch_mean(svip(h=0.4))', or a policy that each"
+        " request follows. Ranges such as static(1:7:2) give several. Repeat it for more; all"
+        " others are compared with the first one.",
     ),
 ]
 Limits = Annotated[
@@ -243,8 +249,8 @@ Limits = Annotated[
     typer.Option(
         metavar="NAME=SECONDS",
         rich_help_panel=MORE,
-        help="Latency limit that goodput is counted under: ttft_s, tpot_s, latency_s or gap_s;"
-        " repeat it for more.",
+        help="Latency limit that requests must keep to count as goodput: ttft_s, tpot_s,"
+        " latency_s or gap_s. Repeat it for several.",
     ),
 ]
 Rates = Annotated[
@@ -252,8 +258,8 @@ Rates = Annotated[
     typer.Option(
         metavar="P[,P…]",
         rich_help_panel=MORE,
-        help="Draw outcomes at random: acceptance probability at each depth, given that all"
-        " earlier tokens were accepted.",
+        help="Draw acceptance at random instead of replaying it. P is the acceptance"
+        " probability at each depth, given that all earlier tokens were accepted.",
     ),
 ]
 
@@ -348,7 +354,7 @@ def _whole(name: str, text: str | None) -> list[int] | None:
 
     for value in found:
         if value != value or value in (float("inf"), float("-inf")) or value != int(value):
-            raise ServingError(f"--{name} {text!r}: {value:g} is no whole number")
+            raise ServingError(f"--{name} {text!r}: {value:g} is not a whole number")
     return [int(value) for value in found]
 
 
@@ -360,7 +366,7 @@ def _real(name: str, text: str | None) -> list[float] | None:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise ServingError(f"--{name} {text!r}: not numbers with commas between") from None
+        raise ServingError(f"--{name} {text!r}: must be numbers separated by commas") from None
 
 
 def _limits(given: list[str] | None) -> dict[str, float]:
@@ -372,5 +378,7 @@ def _limits(given: list[str] | None) -> dict[str, float]:
         try:
             found[name.strip()] = float(value)
         except ValueError:
-            raise ServingError(f"--limit {text!r}: write NAME=SECONDS, ttft_s=0.5") from None
+            raise ServingError(
+                f"--limit {text!r}: write NAME=SECONDS, such as ttft_s=0.5"
+            ) from None
     return found

@@ -19,8 +19,9 @@ def spans(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Rules for spans: [[span]] tables with name, and begin and end, or pattern."
-            " Default: model families' markers of thinking and tool calls, and code in ```.",
+            help="Rules for spans: [[span]] tables, each with name and either begin and end,"
+            " or pattern. Default: common markers of thinking and tool calls, and code in"
+            " ```.",
         ),
     ] = None,
 ) -> None:

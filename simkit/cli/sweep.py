@@ -43,7 +43,10 @@ def sweep(
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="Bootstrap the intervals of the speedups (slow).")
+        bool,
+        typer.Option(
+            "--intervals", help="Also compute bootstrap intervals of the speedups (slow)."
+        ),
     ] = False,
     confidence: Confidence = 0.95,
     threads: ReplayThreads = None,

@@ -20,11 +20,15 @@ def thin(
         str | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="Statistics of attached drafters to keep. Default: those of --columns.",
+            help="Statistics of attached drafters to keep, separated by commas. Default:"
+            " those of --columns.",
         ),
     ] = None,
     bits: Annotated[
-        int, typer.Option(help="Significant bits of each statistic, 4 to 23; 0 rounds nothing.")
+        int,
+        typer.Option(
+            help="Round statistics to this many significant bits, 4 to 23. 0: no rounding."
+        ),
     ] = 0,
     drafters: Annotated[
         str | None,
@@ -33,7 +37,7 @@ def thin(
     own: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=MORE, help="Attached draft model that becomes the copy's own drafter."
+            rich_help_panel=MORE, help="Attached draft model to make the copy's own drafter."
         ),
     ] = None,
     drop_tokens: Annotated[
@@ -41,7 +45,7 @@ def thin(
         typer.Option(
             "--drop-tokens",
             rich_help_panel=MORE,
-            help="Leave out the draft tokens off the output's path, which no replay reads.",
+            help="Leave out the ids of draft tokens that no replay reads.",
         ),
     ] = False,
 ) -> None:

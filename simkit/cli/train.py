@@ -28,62 +28,71 @@ class HeadOptions:
     """Options of some heads; those that are not given are a head's own."""
 
     max_depth: Annotated[
-        int | None, typer.Option(rich_help_panel=MORE, help="pacer: deepest token to score. [40]")
+        int | None,
+        typer.Option(
+            rich_help_panel=MORE, help="pacer: deepest draft position to score. Default: 40."
+        ),
     ] = None
     position_embedding: Annotated[
         bool | None,
         typer.Option(
             "--position-embedding/--no-position-embedding",
             rich_help_panel=MORE,
-            help="pacer: embed the depth of each token.",
+            help="pacer: embed each token's depth in the draft.",
         ),
     ] = None
     attention: Annotated[
         str | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="pacer: attention, full, local-draft or local-block. [full]",
+            help="pacer: attention: full, local-draft or local-block. Default: full.",
         ),
     ] = None
     block: Annotated[
-        int | None, typer.Option(rich_help_panel=MORE, help="pacer: block size of local-block. [4]")
+        int | None,
+        typer.Option(rich_help_panel=MORE, help="pacer: block size of local-block. Default: 4."),
     ] = None
     text_position: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=MORE, help="pacer: text positions, rope (rotary) or none. [rope]"
+            rich_help_panel=MORE,
+            help="pacer: encoding of text positions: rope (rotary) or none. Default: rope.",
         ),
     ] = None
     variant: Annotated[
         str | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="acceptance: variant, paper, code, or proposed (two layers, no lag). [paper]",
+            help="acceptance: variant: paper, code, or proposed (two layers, no lag)."
+            " Default: paper.",
         ),
     ] = None
     layers: Annotated[
         int | None,
         typer.Option(
-            rich_help_panel=MORE, help="Number of residual blocks. [acceptance 1, specdecpp 3]"
+            rich_help_panel=MORE,
+            help="Number of residual blocks. Default: acceptance 1, specdecpp 3.",
         ),
     ] = None
     accept_weight: Annotated[
         float | None,
-        typer.Option(rich_help_panel=MORE, help="Weight of accepted tokens in the loss. [1]"),
+        typer.Option(
+            rich_help_panel=MORE, help="Weight of accepted tokens in the loss. Default: 1."
+        ),
     ] = None
     reject_weight: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="Weight of rejected tokens in the loss. [acceptance 1, specdecpp 6]",
+            help="Weight of rejected tokens in the loss. Default: acceptance 1, specdecpp 6.",
         ),
     ] = None
     lag: Annotated[
         int | None,
         typer.Option(
             rich_help_panel=MORE,
-            help="Hidden state that judges a token. 0: the one that proposed it; 1: the one that"
-            " has read it. [acceptance 1, specdecpp 0]",
+            help="Hidden state that judges a token. 0: the state that proposed it; 1: the"
+            " state after reading it. Default: acceptance 1, specdecpp 0.",
         ),
     ] = None
 
@@ -92,11 +101,15 @@ class HeadOptions:
 class Optimizing:
     """How weights are found."""
 
-    epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12
-    seed: Annotated[int, typer.Option(help="Seed of the split, the weights and the order.")] = 0
+    epochs: Annotated[
+        int, typer.Option(help="Passes over the prompts; the best epoch is kept.")
+    ] = 12
+    seed: Annotated[
+        int, typer.Option(help="Seed of the prompts' split, the initial weights and the order.")
+    ] = 0
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="Initial learning rate of AdamW. [pacer 2e-3, others 1e-3]"),
+        typer.Option(help="Initial learning rate of AdamW. Default: pacer 2e-3, others 1e-3."),
     ] = None
     noise: Annotated[
         float,
@@ -109,7 +122,7 @@ class Optimizing:
     starts: Annotated[
         int,
         typer.Option(
-            rich_help_panel=MORE, help="pacer: drafts per prompt in an epoch; 0 takes all."
+            rich_help_panel=MORE, help="pacer: drafts per prompt in each epoch; 0 takes all."
         ),
     ] = 32
 
@@ -125,14 +138,16 @@ class Optimizing:
 
 HeadTrace = Annotated[
     str,
-    typer.Argument(help="A trace recorded with --hidden; or any, with --drafter and --target."),
+    typer.Argument(
+        help="A trace recorded with --hidden, or any trace with --drafter and --target."
+    ),
 ]
 Mix = Annotated[
     float | None,
     typer.Option(
         rich_help_panel=MORE,
-        help="Share of draft tokens in the training texts, with --target; 0 trains on the drafts"
-        " themselves. [0.5; variant code 0.15]",
+        help="With --target: share of draft tokens in the training texts; 0 trains on the"
+        " drafts themselves. Default: 0.5; for variant code 0.15.",
     ),
 ]
 
@@ -142,7 +157,9 @@ def train(
     head: Annotated[str, typer.Argument(help="Head: pacer, acceptance or specdecpp.")],
     trace: HeadTrace,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The head: FILE.safetensors.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File of the trained head: FILE.safetensors.")
+    ],
     drafter: Drafter = None,
     target: Target = None,
     draft: Draft = None,

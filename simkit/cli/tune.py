@@ -36,7 +36,7 @@ Deals = Annotated[
     int,
     typer.Option(
         rich_help_panel=MORE,
-        help="How many times prompts are split into folds; times are means over the splits.",
+        help="How many times the prompts are split into folds. Times are means over the splits.",
     ),
 ]
 Seed = Annotated[
@@ -45,7 +45,10 @@ Seed = Annotated[
 
 Reference = Annotated[
     str | None,
-    typer.Option(help="Spec to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
+    typer.Option(
+        help="Policy to compare with; it is tuned, too. Default: fixed(0:20), or"
+        " fixed(0:Γ) if Γ is less."
+    ),
 ]
 
 
@@ -54,12 +57,16 @@ def tune(
     policy: PolicyRanges,
     cost: Cost = None,
     folds: Annotated[
-        int, typer.Option(help="Number of folds of the prompts, stratified by task.")
+        int,
+        typer.Option(help="Number of cross-validation folds of the prompts, stratified by task."),
     ] = 5,
     deals: Deals = 20,
     seed: Seed = 0,
     by: Annotated[
-        By, typer.Option(help="trace: tune on all prompts; task: on each task separately.")
+        By,
+        typer.Option(
+            help="Tune on all prompts together (trace), or on each task separately (task)."
+        ),
     ] = By.trace,
     reference: Reference = None,
     format: Printed = Format.table,

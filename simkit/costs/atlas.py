@@ -43,6 +43,10 @@ class Atlas(CostModel):
 
     Raises:
         CostError: an argument is out of range, or the atlas has not timed that.
+
+    >>> cost = simkit.costs.Atlas(target="qwen3-8b", draft="qwen3-0.6b")
+    >>> cost.times(traces.load("reference")).batches
+    (1, 4, 16, 64)
     """
 
     target: str
@@ -55,7 +59,7 @@ class Atlas(CostModel):
     parallel: Form = "kept"
 
     name = "atlas"
-    what = "medians of passes on an H200: atlas(target=qwen3-8b, draft=qwen3-0.6b), of 15 models"
+    what = "median passes of 15 models on an H200: atlas(target=qwen3-8b, draft=qwen3-0.6b)"
     source = "the latency atlas, docs/costs.md"
 
     def __post_init__(self) -> None:

@@ -43,6 +43,10 @@ class Times(ABC):
     Attributes:
         parallel: what a pass holds that yields a whole draft, see `traces.drafters.passes.Form`.
         dips: a verification may be faster over more tokens.
+
+    >>> times = simkit.costs.parse("linear(draft_s=1, target_s=10)").times(traces.load("reference"))
+    >>> times.verify(tokens=4, context=100) / times.draft(context=100)
+    10.0
     """
 
     parallel: Form = "kept"
@@ -301,6 +305,10 @@ class CostModel(ABC):
         name: the word that starts its spec, its kind.
         what: it in a few words, for lists.
         source: where its form or its numbers come from.
+
+    >>> cost = simkit.costs.parse("measured")
+    >>> cost.times(traces.load("reference")).batches  # its passes were timed over one sequence
+    (1,)
     """
 
     name: ClassVar[str]

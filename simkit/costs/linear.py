@@ -57,6 +57,9 @@ class Linear(Constants, CostModel, Times):
     Raises:
         CostError: a time is negative or not finite, a flag is not one, `batch_size` is no
             whole number from 1 on, or nothing says what more sequences in a pass add to it.
+
+    >>> simkit.costs.Linear(draft_s=1, target_s=10, target_per_token_s=0.5).verify(4, context=100)
+    12.0
     """
 
     draft_s: float
@@ -74,7 +77,7 @@ class Linear(Constants, CostModel, Times):
     target_per_expert_s: float = 0.0
 
     name = "linear"
-    what = "fixed + per token + per token of context, for each model"
+    what = "for each model, seconds of a pass: fixed + per token + per token of context"
     source = "the form that vLLM and SpecDecode-Bench fit"
 
     def __post_init__(self) -> None:
@@ -83,13 +86,15 @@ class Linear(Constants, CostModel, Times):
             raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
         check_batch(self.name, self.batch_size)
         if self.timed is not None and not isinstance(self.timed, TimedModels):
-            raise CostError("linear: only a file names the models that were timed")
+            raise CostError("linear: only a cost's file can name the models that were timed")
         if self.preset and self.preset not in PRESETS:
             raise CostError(
                 f"linear: unknown preset {self.preset!r} ({suggest(self.preset, PRESETS)})"
             )
         if self.batch_size > 1 and not (self.target_per_token_s or self.target_per_kv_token_s):
-            raise CostError("linear: a batch would be free without target_per_token_s")
+            raise CostError(
+                "linear: give target_per_token_s, or more sequences in a batch would cost nothing"
+            )
         if self.batch_size > 1 and self.target_per_expert_s:
             raise CostError("linear: the experts that a batch reads together are not known")
 

@@ -65,6 +65,9 @@ class Measured(CostModel):
     Raises:
         CostError: `policy_s` or `communication_s` is negative or not finite, or there is no such
             form.
+
+    >>> simkit.costs.Measured().times(traces.load("reference")).longest_context
+    348
     """
 
     engine: str | None = None
@@ -76,7 +79,7 @@ class Measured(CostModel):
     dips: bool = False
 
     name = "measured"
-    what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
+    what = "medians of the trace's timing samples, or a file's: measured(file=SAMPLES.parquet)"
     source = "simkit latency, simkit live"
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ class Passes:
         if (largest := log["batch_size"].to_numpy().max(initial=1)) > 1:
             # its passes over one sequence are the ends of batches, padded to what has left
             raise CostError(
-                f"the log is of batches of up to {largest}: passes of batch size 1 make a cost"
+                f"the log has batches of up to {largest}, but a cost needs passes of batch size 1"
             )
         given = {k.decode(): v.decode() for k, v in (log.schema.metadata or {}).items()}
         defaults = {"dtype": "unknown", "device": "unknown", "engine": "eager"}

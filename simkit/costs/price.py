@@ -23,6 +23,12 @@ class StepWork(NamedTuple):
         decisions: of the policy.
         head: the learned head that it calls; "" if none.
         head_calls: of the head.
+
+    >>> from numpy import array
+    >>> two = {"draft_tokens": array([1, 1]), "draft_context": array([100, 101])}
+    >>> work = simkit.costs.StepWork(context=100, verified=3, **two)
+    >>> float(simkit.costs.Linear(draft_s=1, target_s=10).price(work).total_s)
+    12.0
     """
 
     context: np.ndarray | int
@@ -47,6 +53,9 @@ class StepSeconds(NamedTuple):
         verify_s: the target's pass.
         policy_s: decisions and head calls.
         overhead_s: outside of these, communication included where draft and target run at once.
+
+    >>> simkit.costs.StepSeconds(draft_s=3.0, verify_s=10.0, policy_s=0.0, overhead_s=0.5).total_s
+    13.5
     """
 
     draft_s: np.ndarray

@@ -38,13 +38,23 @@ def register(cls: C) -> C:
 
     Raises:
         CostError: another one has that name.
+
+    >>> @simkit.costs.register
+    ... class Mine(simkit.costs.Linear):
+    ...     name = "mine"
+    >>> simkit.costs.parse("mine(draft_s=1, target_s=10)").target_s
+    10
     """
     COSTS.add(cls.name, cls)
     return cls
 
 
 def names() -> list[str]:
-    """All registered names, those of installed packages too, sorted."""
+    """All registered names, those of installed packages too, sorted.
+
+    >>> simkit.costs.names()
+    ['atlas', 'linear', 'measured', 'roofline']
+    """
     return sorted(COSTS)
 
 
@@ -58,7 +68,11 @@ class Entry(NamedTuple):
 
 
 def catalogue() -> list[Entry]:
-    """Every cost that a name stands for: the kinds, then `roofline` devices, then presets."""
+    """Every cost that a name stands for: the kinds, then `roofline` devices, then presets.
+
+    >>> [entry.name for entry in simkit.costs.catalogue() if entry.kind == "roofline"][:2]
+    ['roofline', 'roofline(device=a100)']
+    """
     from simkit.costs.shapes import DEVICES
 
     kinds = [Entry(name, name, COSTS[name].what, COSTS[name].source) for name in names()]
@@ -85,6 +99,9 @@ def parse(text: str) -> CostModel:
 
     Raises:
         CostError: the spec or the file cannot be read, or names no cost model or argument.
+
+    >>> simkit.costs.parse("pearl:llama2-7b-70b").preset
+    'pearl:llama2-7b-70b'
     """
     text = text.strip()
     if text.endswith((".json", ".toml")):
@@ -100,7 +117,7 @@ def parse(text: str) -> CostModel:
     if spec.ranges():
         raise CostError(f"{text}: {spec.ranges()[0]} is a range; give one value here")
     if spec.args:
-        raise CostError(f"{text}: a cost model's arguments need their names")
+        raise CostError(f"{text}: give a cost's arguments by name, as in linear(draft_s=0.001, …)")
     return _build(name, spec.kwargs)
 
 

@@ -54,6 +54,10 @@ class Roofline(Constants, CostModel):
 
     Raises:
         CostError: an argument is out of range, or neither it nor a device gives a figure.
+
+    >>> cost = simkit.costs.Roofline(device="h200", target="qwen3-8b", draft="qwen3-0.6b")
+    >>> f"{1000 * cost.times(traces.load('reference')).decode(context=100):.1f} ms"
+    '3.2 ms'
     """
 
     device: str | None = None
@@ -67,7 +71,7 @@ class Roofline(Constants, CostModel):
     experts: bool = False
 
     name = "roofline"
-    what = "bytes / bandwidth or operations / rate, from the models' sizes and device=…"
+    what = "the larger of bytes / bandwidth and operations / rate, by model sizes and device=…"
     source = "config.json of the models, figures of the device's vendor"
 
     def __post_init__(self) -> None:

@@ -31,6 +31,10 @@ def rejection_threshold(
 
     Raises:
         CostError: a time is negative or not finite, or T_r is nothing.
+
+    >>> times = simkit.costs.Linear(draft_s=1, target_s=10)
+    >>> simkit.costs.rejection_threshold(times, context=100, k_max=4).tolist()
+    [0.9, 0.8, 0.7, 0.6]
     """
     known, before = np.asarray(context)[..., None], np.arange(k_max)
     paid = opened(paid, times.parallel)

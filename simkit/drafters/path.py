@@ -26,7 +26,11 @@ class PathLayout(Layout):
     by_start = False
 
     def __init__(self, trace: Trace) -> None:
-        trace.manifest.drafter.refuse("path", ReplayError)
+        kind = trace.manifest.drafter
+        if trace.drafters and not kind.can("path"):
+            attached = ", ".join(trace.drafters)
+            raise ReplayError(f"{kind.lacks['path']}; this trace has {attached}")
+        kind.refuse("path", ReplayError)
         self.trace = trace
         self._found: dict[str, scores.RowScores | scores.StartScores] = {}
         self.offsets = trace.position_offsets

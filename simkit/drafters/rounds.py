@@ -70,9 +70,8 @@ class RoundsLayout(TreeLayout):
             ReplayError: always.
         """
         raise ReplayError(
-            f"{policy}: its shape hangs on the tokens that are drawn, so that what is emitted would"
-            " not be the target's: children drawn without replacement go with fixed trees alone"
-            " (static, sequoia)"
+            f"{policy}: its shape depends on the tokens that are drawn, so the outputs would not be"
+            " the target's; children drawn without replacement need fixed trees (static, sequoia)"
         )
 
     def _start(self) -> None:

@@ -119,8 +119,8 @@ class Route(Routing):
     def _passes(self, name: str, layout: Layout) -> np.ndarray:
         if not (isinstance(layout, LatticeLayout) and layout.trace.manifest.draft_ends):
             raise ReplayError(
-                f"route: {name} drafts for as long as it is asked to, so that no proposal of it is"
-                " too short: it can only come last"
+                f"route: {name} always drafts as many tokens as it is asked for, so it can"
+                " only come last"
             )
         passes = layout.recorded >= self.least
         if self.score is not None:
@@ -150,8 +150,8 @@ class BestOf(Routing):
         for name, layout in zip(self.drafters[:-1], layouts, strict=False):
             if not layout.by_start:
                 raise ReplayError(
-                    f"best_of: {name} drafts for as long as it is asked to: name it last, or give"
-                    " policy='…' to all but the last"
+                    f"best_of: {name} drafts as many tokens as it is asked for: name it last,"
+                    " or give policy='…', by which all but the last stop"
                 )
 
 
@@ -170,7 +170,9 @@ def parse(text: str) -> Routing:
         ReplayError: the spec cannot be read, or an argument is wrong.
     """
     if any(f"{name}(" in text.partition("(")[2] for name in CHOICES):
-        raise ReplayError(f"{text.strip()}: choices of drafters do not nest: name drafters in one")
+        raise ReplayError(
+            f"{text.strip()}: route and best_of cannot be nested: name drafters in them"
+        )
     try:
         spec = specs.parse(text, ReplayError)
     except ReplayError as error:

@@ -60,4 +60,4 @@ def refuse_windows(layout: Layout, what: str) -> None:
         ReplayError: the rows are read in windows.
     """
     if windowed(layout):
-        raise ReplayError(f"{what} wants all rows at once: leave --memory out")
+        raise ReplayError(f"{what} needs all rows at once: leave out --memory")

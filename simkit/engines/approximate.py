@@ -50,7 +50,7 @@ def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Repl
     """
     result = _replay(trace, [], cost, first_token)
     if not _timed(result):
-        raise EngineError("there are no times to choose a length by: give --policy, or --cost")
+        raise EngineError("there are no times to choose a draft length by: give --policy or --cost")
     best = _best(result)
     row = result.records()[best - 1]
     return Replacement(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")

@@ -45,6 +45,10 @@ class EngineSetting(NamedTuple):
         ema: SGLang's adaptive rule, by the names of the controller `ema`; None: there is none.
         rates: P(a >= j) for j = 1, …, length, to be drawn in the place of verdicts; empty: none.
         by_confidence: whether what is verified is chosen over the batch, by confidence.
+
+    >>> from simkit.engines.base import EngineDrafter
+    >>> engines.EngineSetting(length=3, drafter=EngineDrafter("suffix", None, {})).sampled
+    False
     """
 
     length: int
@@ -65,6 +69,11 @@ class Written(NamedTuple):
         text: of the file.
         beside: texts of files that it names, by what is added to its own name.
         notes: what the engine cannot express, or how the file is used; one line each.
+
+    >>> from simkit.engines.base import EngineDrafter
+    >>> setting = engines.EngineSetting(3, EngineDrafter("model", "models/draft", {}))
+    >>> engines.ENGINES["openvino"]().write(setting).text.split()
+    ['{', '"num_assistant_tokens":', '3', '}']
     """
 
     text: str
@@ -86,6 +95,9 @@ class EngineWriter(ABC):
         replaced: kinds of drafters in whose place it drafts in a way of its own.
         default: the policy that it follows with a draft model if nothing else is said; empty: a
             length has to be given.
+
+    >>> "by_batch" in engines.ENGINES["vllm"].takes
+    True
     """
 
     name: ClassVar[str]
@@ -163,6 +175,12 @@ def register(cls: type[EngineWriter]) -> type[EngineWriter]:
 
     Raises:
         EngineError: another engine has that name.
+
+    >>> @engines.register
+    ... class Mine(engines.ENGINES["vllm"]):
+    ...     name = "mine"
+    >>> "mine" in engines.ENGINES
+    True
     """
     return ENGINES.add(cls.name, cls)
 

@@ -32,6 +32,10 @@ class Exported(NamedTuple):
             itself as {OUT}.
         notes: what the engine cannot express and what it was replaced by, one line each.
         errors: what drawing outcomes from synthetic rates changes; empty where none are drawn.
+
+    >>> found = engines.export(traces.load("reference"), "vllm", "fixed(3)")
+    >>> '"num_speculative_tokens": 3' in found.text, found.beside, found.errors
+    (True, {}, [])
     """
 
     text: str
@@ -70,11 +74,13 @@ def export(
         first_token: as there.
         draft: what the engine is to load as the draft; None: what the trace names.
         synthetic: with measured acceptance rates in the place of verdicts.
-        concurrency: requests in flight, under which a length that replaces a controller is chosen
-            and compared; None: for a request alone.
+        concurrency: requests in flight where a length replaces a controller; None: one request.
 
     Raises:
         EngineError: there is no such engine, or it has no setting that could replace this one.
+
+    >>> engines.export(traces.load("reference"), "openvino", "fixed(3)").text.split()
+    ['{', '"num_assistant_tokens":', '3', '}']
     """
     made = ENGINES[engine]()
     trace.manifest.drafter.refuse("replay", EngineError)
@@ -85,15 +91,13 @@ def export(
         plan, notes = _controlled(plan, made, controller, trace, cost, how)
     else:
         plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
-    measured: list[DrawnOutcome] = []
     if synthetic and plan.length:
         if plan.by_batch:
             length = how_many(plan.length, "token")
             notes.append(f"the synthetic rates are those of drafts of {length}")
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
-        measured = errors(trace, plan.rates, cost, first_token)
-    if notes or measured:
-        notes += _warnings(trace, cost, first_token, plan)
+    measured = errors(trace, plan.rates, cost, first_token) if plan.rates else []
+    notes += _warnings(trace, cost, first_token, plan) if notes or measured else []
     text, beside, said = made.write(plan)
     head = f"for {made.name} {made.version}, as in {made.source}"
     return Exported(text, beside, [head, *notes, *said], measured)
@@ -109,7 +113,7 @@ def _check(
     if policy is not None and controller is not None:
         raise EngineError("give a policy or a controller, not both")
     if concurrency is not None and controller is None:
-        raise EngineError("a concurrency is for a controller")
+        raise EngineError("--concurrency needs --controller")
     if synthetic and "rates" not in engine.takes:
         raise EngineError(
             f"{engine.name} takes no synthetic acceptance rates: vllm and llama.cpp do"

@@ -127,7 +127,7 @@ def _length(
         return choice.length, [choice.note]
     policy = parse(policy) if isinstance(policy, str) else policy
     if not isinstance(policy, Fixed) or not policy.length:
-        raise EngineError(f"a profile is that of a fixed length, fixed(K), not of {policy}")
+        raise EngineError(f"a profile needs a fixed length, fixed(K), not {policy}")
     return policy.length, []
 
 

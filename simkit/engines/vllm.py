@@ -99,13 +99,18 @@ class SpeculativeConfig(Schema):
     def _check_rates(self) -> None:
         rates = self.synthetic_acceptance_rates
         if (self.rejection_sample_method == "synthetic") != (rates is not None):
-            raise EngineError("vllm: synthetic rates go with rejection_sample_method synthetic")
+            raise EngineError(
+                "vllm: synthetic rates need rejection_sample_method synthetic, and the reverse"
+            )
         if rates is None:
             return
         falls = all(a >= b for a, b in zip(rates, rates[1:], strict=False))
         inside = all(0 <= rate <= 1 for rate in rates)
         if len(rates) != self.num_speculative_tokens or not (falls and inside):
-            raise EngineError("vllm: one synthetic rate a token, in [0, 1], none above the last")
+            raise EngineError(
+                "vllm: give one synthetic rate for each draft token, in [0, 1],"
+                " none above the one before"
+            )
 
 
 @register

@@ -86,7 +86,7 @@ def _held_out(trace: Trace, log: pa.Table, plan: LivePlan, samples: pa.Table) ->
     if trace.manifest.kind == "tree":
         if budget != trace.max_new_tokens:
             raise LiveError(
-                f"trees of {how_many(trace.max_new_tokens, 'token')} are not cut to {budget}"
+                f"trees of {how_many(trace.max_new_tokens, 'token')} cannot be cut to {budget}"
             )
         return select_trees(trace, plan.held_out, samples, heads)
     return select(trace, plan.held_out, heads, budget, samples)

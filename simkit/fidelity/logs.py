@@ -116,12 +116,12 @@ def plan_of(log: pa.Table, trace: Trace) -> LivePlan:
     n = max(names, default=0) - len(fitted) - 1
     tested = [names.get(k, "") for k in range(1, n + 1)]
     if n < 1 or not all(tested):
-        raise LiveError("no log of simkit fidelity: it lacks arms")
+        raise LiveError("not a log of simkit fidelity: some of its runs are missing")
     policies = tuple(parse(name) for name in tested)
     rounds = int(rows["round"].to_numpy().max()) + 1
     plan = LivePlan(policies, (), (), rounds, fitted)
     if [arm.name for arm in plan.arms] != [names.get(k) for k in range(len(plan.arms))]:
-        raise LiveError("no log of simkit fidelity: its arms are others")
+        raise LiveError("not a log of simkit fidelity: it has other runs")
     if len(rows) == len(log):
         raise LiveError("holds whole sequences only: passes are needed to judge it again")
     calibration = _indices(trace, rows, plan.passes)
@@ -132,7 +132,7 @@ def plan_of(log: pa.Table, trace: Trace) -> LivePlan:
         raise LiveError("the run broke off before every arm had decoded enough prompts")
     _check_prompts(log, trace, (*held_out, *calibration))
     if fact(log, "sampler", str(trace.sampler)) != str(trace.sampler):
-        raise LiveError("the log is of another trace: its tokens were drawn otherwise")
+        raise LiveError("the log is of another trace: its sampling settings differ")
     return LivePlan(plan.policies, held_out, calibration, rounds, fitted)
 
 
@@ -171,8 +171,8 @@ def _check_prompts(log: pa.Table, trace: Trace, indices: tuple[int, ...]) -> Non
         if np.any((found != n) & (found != n - 1)):
             raise LiveError(
                 f"the log is of another trace: sequence {number} has a prompt of"
-                f" {how_many(n, 'token')} here,"
-                f" {found.max()} were read"
+                f" {how_many(n, 'token')} in the trace,"
+                f" but {found.max()} in the log"
             )
 
 

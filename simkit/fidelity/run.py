@@ -109,11 +109,12 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
     if held_out < 2 or calibration < 1:
         raise LiveError(
             f"{how_many(held_out, 'prompt')} to test on and {calibration} to calibrate: at least"
-            f" 2 and 1 are needed, and {FOR_AGREEMENT} and 1 to conclude"
+            f" 2 and 1 are needed, and {FOR_AGREEMENT} and 1 for a verdict"
         )
     if total > n_sequences:
         raise LiveError(
-            f"{how_many(total, 'prompt is', 'prompts are')} wanted, the trace has {n_sequences}"
+            f"{how_many(total, 'prompt is', 'prompts are')} asked for, but the trace has"
+            f" {n_sequences}"
         )
     chosen = [k * n_sequences // total for k in range(total)]
     fitted = {chosen[(2 * k + 1) * total // (2 * calibration)] for k in range(calibration)}
@@ -133,7 +134,8 @@ def check_policies(
     least = FIRST[settings.first_token] + 1
     if settings.max_new_tokens < least:
         raise LiveError(
-            f"max_new_tokens {settings.max_new_tokens}: no token would be drafted: at least {least}"
+            f"max_new_tokens must be at least {least}, or nothing is drafted, not"
+            f" {settings.max_new_tokens}"
         )
     if not policies:
         raise LiveError("there is no policy to test")
@@ -142,14 +144,16 @@ def check_policies(
         policy = chain_of(policy, "it is not tested here")
         check(policy, settings, heads)
         if policy.carried == "run":
-            raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")
+            raise PolicyError(f"{policy} keeps state over the whole run, so it cannot be tested")
         lengths = [fitted.length for fitted in FITTED if isinstance(fitted, Fixed)]
         if isinstance(policy, Fixed) and policy.length in lengths:
-            raise PolicyError(f"{policy}: the cost is fitted to its passes: test another length")
+            raise PolicyError(
+                f"{policy} fits the cost, so it cannot be tested: give another length"
+            )
         if type(policy).bind is not Policy.bind:
             setting = Setting(PathLayout(trace), None, FIRST[settings.first_token])
             if policy.bind(setting) is not policy:
-                raise PolicyError(f"{policy} is fitted to a whole trace: it is not tested here")
+                raise PolicyError(f"{policy} is fitted to a whole trace, so it cannot be tested")
         chosen.append(policy)
     return chosen
 
@@ -172,8 +176,8 @@ def check_heads(policies: Sequence[Policy], heads: Mapping[str, Head], trace: Tr
         facts = scores.facts(trace, name)
         if facts is not None and facts.get("head", {}).get("hash") != heads[name].hash:
             raise HeadError(
-                f"the head {name} is not the one whose scores {where} holds: a replay would read"
-                " others than the live run; write them again with simkit score"
+                f"{where} has scores of another head under the name {name}: a replay would"
+                " read others than the live run; write them again with simkit score"
             )
 
 
@@ -187,7 +191,7 @@ def check_recorded(trace: Trace) -> None:
     if trace.manifest.coupling == "target" and not trace.sampler.greedy:
         raise LiveError(
             f"{trace.path or 'the trace'}: its sampled outputs are the target's own draws, which a"
-            " live decoder cannot repeat (coupling target): greedy ones can be run"
+            " live decoder cannot repeat (coupling target): give a greedy trace"
         )
 
 

@@ -102,8 +102,8 @@ def score_nodes(
     """
     if head.by_start or not head.lag:
         raise HeadError(
-            f"a {head.kind} head of this kind judges no nodes of trees: give one that simkit train"
-            " acceptance --drafter … has made"
+            f"this {head.kind} head cannot judge nodes of trees: train one with simkit train"
+            " acceptance --drafter …"
         )
     opened, n_shards = _open(trace, models, trace.manifest.shapes)
     where = str(trace.path or "the trace")
@@ -120,8 +120,8 @@ def score_nodes(
     for name in keys:
         if not np.array_equal(np.concatenate([p[name] for p in parts]), trace.column("tree", name)):
             raise HeadError(
-                f"{where}: its trees come out otherwise here ({name} differs): scores would be of"
-                " other nodes; attach the drafter again, or score where it was attached"
+                f"{where}: its trees come out differently here ({name}), so scores would be"
+                " of other nodes; attach the drafter again, or score where it was attached"
             )
     return NodeScores(np.concatenate([part[f"score:{head.kind}"] for part in parts]))
 

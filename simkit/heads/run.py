@@ -54,10 +54,12 @@ def train(
     if models is None:
         if trace.recording is not None:
             raise HeadError(
-                f"{trace.path} is an attached drafter, which is read again: give --target"
+                f"{trace.path} is an attached drafter, which must run again: give --target"
             )
         if mix is not None:
-            raise HeadError("mix is of attached drafters: a recording has its own (record --mix)")
+            raise HeadError(
+                "--mix is only for attached drafters; a recording has its own (record --mix)"
+            )
         material: Material = RecordedRows(PathLayout(trace), states.read(trace))
     else:
         more["mix"] = _MIXES.get(str(settled.get("variant")), nodes.SHARE) if mix is None else mix
@@ -115,7 +117,9 @@ def score(
     values: scores.Scores
     if trace.manifest.kind == "tree":
         if models is None:
-            raise HeadError(f"{trace.path}: nodes of trees are read again: give --target")
+            raise HeadError(
+                f"{trace.path}: its drafter must run again over the trees: give --target"
+            )
         values = nodes.score_nodes(trace, head, models, on_sequence)
     else:
         _refuse_models(trace, models)

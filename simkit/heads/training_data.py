@@ -113,7 +113,7 @@ def _labelled(
 ) -> Labelled:
     if not options.get("lag"):
         raise HeadError(
-            "of a drafter of trees tokens are judged from the state that has consumed them: give"
+            "for a drafter of trees, tokens are judged from the state that has consumed them: give"
             " --lag 1"
         )
     mine = wanted[given.sequence]

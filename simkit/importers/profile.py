@@ -71,8 +71,8 @@ def load(
     n_steps = round(n_tokens / mean)
     if min(n_requests, n_steps) < 1 or n_requests * n_tokens > _MOST:
         raise ImporterError(
-            f"{n_requests:,} requests of {n_tokens:,} tokens must have a step each and come to no"
-            f" more than {_MOST:,} tokens"
+            f"{n_requests:,} requests of {n_tokens:,} tokens: each request needs a step, and all"
+            f" together at most {_MOST:,} tokens"
         )
     rng = np.random.default_rng(seed)
     taken = _deck(rates.marginal, n_requests * n_steps, rng).reshape(n_requests, n_steps)

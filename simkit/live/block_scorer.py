@@ -129,6 +129,6 @@ def check_depth(head: object, policy: Policy, depth: int) -> None:
     head = head.head if isinstance(head, BlockScorer) else head
     if isinstance(head, Head) and head.by_start and depth > (most := head.options["max_depth"]):
         raise HeadError(
-            f"{policy} drafts up to {depth} tokens, its head {policy.head} scores up to {most}:"
+            f"{policy} drafts up to {depth} tokens, but its head {policy.head} scores up to {most}:"
             f" give max_draft={most}"
         )

@@ -113,13 +113,13 @@ class BatchDecoder(Decoder):
         stop: str = "all",
     ) -> None:
         if not settings.sampler.greedy:
-            raise LiveError("a batch is decoded greedily: temperature 0")
+            raise LiveError("a batch can only be decoded greedily, at temperature 0")
         if stop not in STOP:
             raise LiveError(f"stop must be all or any, not {stop!r}")
         if policy and policy.head:
-            raise PolicyError(f"{policy} reads a head, which a batch has not")
+            raise PolicyError(f"{policy} reads a head, which a batch cannot run")
         if policy and policy.extra_passes:
-            raise PolicyError(f"{policy} reads verified batches anew, which a batch does not do")
+            raise PolicyError(f"{policy} drafts after extra passes, which a batch cannot run")
         decider = None
         if policy:
             decider = All(policy, check(policy, settings, {}), policy.max_draft, stop)
@@ -172,7 +172,7 @@ class LiveServer(Decoder):
         clock: Clock | None = None,
     ) -> None:
         if not settings.sampler.greedy:
-            raise LiveError("a server decodes greedily: temperature 0")
+            raise LiveError("a server can only decode greedily, at temperature 0")
         if concurrency < 1:
             raise LiveError(f"concurrency must be at least 1, not {concurrency}")
         target, draft = (Reader(model, pair.vocab_size) for model in (pair.target, pair.draft))

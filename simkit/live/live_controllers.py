@@ -123,9 +123,11 @@ def decider(
         raise PolicyError(f"{controller}: cannot run live")
     policy = chain_of(controller.policy, f"{controller} cannot run live")
     if policy.head:
-        raise PolicyError(f"{controller}: {policy} reads a head, which a batch has not")
+        raise PolicyError(f"{controller}: {policy} reads a head, which a batch cannot run")
     if policy.extra_passes:
-        raise PolicyError(f"{controller}: {policy} reads verified batches anew")
+        raise PolicyError(
+            f"{controller}: {policy} drafts after extra passes, which a batch cannot run"
+        )
     kinds = {"each": Each, "all": All, "mean": Mean}
     return kinds[controller.together](policy, check(policy, settings, {}), most)
 

@@ -30,7 +30,7 @@ def node_scorer(policy: Policy, heads: Mapping[str, Head]) -> Scorer | None:
     head = heads[policy.head]
     if head.by_start or not head.lag:
         raise PolicyError(
-            f"{policy}: a {head.kind} head of this kind judges no nodes of trees: give one that"
+            f"{policy}: a {head.kind} head of this kind cannot judge nodes of trees: give one that"
             " simkit train acceptance --drafter … has made"
         )
     modules: dict[torch.device, torch.nn.Module] = {}

@@ -66,32 +66,32 @@ def calls(params: Any, drafted: Any) -> Any:
 @register
 @dataclass(frozen=True)
 class AcceptanceHead(NumericPolicy):
-    """Stop when 1 - Π P̂ > h over the first k tokens, with P̂ the head's scores.
+    """Stop when the predicted chance of a rejection, 1 - Π P̂, exceeds h; P̂ are the head's scores.
 
-    The paper's head (lag=1) judges token k from the state that has consumed it. The draft pass that
-    reads token k makes that state, and from it draws token k + 1. So the rule decides about tokens
-    1 to k when k + 1 are drafted, and these are the candidates that go to the target, as in the
-    paper's text and code: the pass that judges is one that drafting on needs anyway, and its token
-    costs nothing more. The last token of a draft is never judged. γ tokens take γ draft passes and
-    γ - 1 calls of the head. A head that judges a token from the state that proposed it has lag=0.
+    The product is over the tokens judged so far. The paper's head (lag=1) judges token k from the
+    state that has consumed it. The draft pass that reads token k makes this state, and draws token
+    k + 1 from it. So when tokens 1 to k are judged, token k + 1 is drafted already; it goes to the
+    target too, as in the paper's text and code, and costs nothing more. The last token of a draft
+    is never judged. γ tokens take γ draft passes and γ - 1 calls of the head. Use lag=0 for a head
+    that judges a token from the state that proposed it.
 
-    With h="cost" the threshold falls with the depth: h(k) = (T_v - T_d(k)) / T_r, where T_d(k) are
-    k draft passes, T_v verifies them and T_r is what a rejection costs, resampling and one more
-    verification. The three are taken from the cost at one context, the mean of n_prompt + T/2 over
-    the trace's sequences. A draft stops at the first k with h(k) <= 0 whatever the head says, since
-    eq. 11 asks for less than that to go on.
+    With h="cost" the threshold falls with the depth: h(k) = (T_v - T_d(k)) / T_r. T_d(k) is the
+    time of k draft passes and T_v that of their verification. T_r is the time that a rejection
+    costs: resampling and one more verification. All three are taken from the cost at one context,
+    the mean of n_prompt + T/2 over the trace's sequences. A draft always stops at the first k with
+    h(k) <= 0, because eq. 11 asks for less than h(k) to go on.
 
-    Tripping token: kept, and so is the one that was drafted while it was judged. Score: lags by a
-    token; with lag=0 of the token itself. State: the product, reset each step; h(k), with k the
-    tokens that were judged, is fitted once to a trace and its cost. Feedback: none.
+    Tripping token: kept, and so is the one that was drafted while it was judged. Score: lags by one
+    token; with lag=0 it is of the token itself. State: the product, reset each step; h(k), where k
+    counts the judged tokens, is fitted once to a trace and its cost. Feedback: none.
     Source: "Acceptance-guided adaptive speculative decoding", eqs. 6 and 7; eqs. 11 and 12 for
     h="cost". It sweeps h over 0.94-0.96 and the longest draft over 5-7.
 
     Attributes:
-        h: in [0, 1], or "cost".
-        max_draft: see `Policy`; K_max in the paper.
-        head: whose scores, one for each row, are read; "" means the policy's own name.
-        lag: 1, or 0 for a head that needs no more than the state that proposed the token.
+        h: threshold in [0, 1], or "cost".
+        max_draft: the longest draft, in tokens; K_max in the paper.
+        head: name of the scores to read, one for each row; "" means the policy's own name.
+        lag: 1, or 0 for a head that needs only the state that proposed the token.
 
     Raises:
         PolicyError: an argument is out of range; or h is "cost" and there is no cost.

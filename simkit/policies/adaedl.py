@@ -55,23 +55,24 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class AdaEDL(NumericPolicy):
-    """Stop if 1 - sqrt(scale·H(q)) < λ, with H the entropy of q at temperature 1, also if greedy.
+    """Stop if 1 - sqrt(scale·H(q)) < λ, where H(q) is the draft's entropy and λ adapts.
 
-    After a step r = beta1·r + (1 - beta1)·(a/γ); then λ' = λ + epsilon if r < target, else
-    λ - epsilon, and λ = beta2·λ + (1 - beta2)·λ'.
+    The entropy is that at temperature 1, also under greedy decoding. After a step
+    r = beta1·r + (1 - beta1)·(a/γ), where a of γ tokens were accepted. Then λ' = λ + epsilon if
+    r < target, else λ - epsilon; and λ = beta2·λ + (1 - beta2)·λ'.
 
-    Tripping token: kept; dropped with keep=False, though its pass is paid, since the entropy is
-    known after it. That biases nothing under sampling: it hangs on q, not on the token drawn.
-    Score: of the distribution the token was drawn from, no lag. State: λ, and r from first_rate,
-    until the sequence ends; an empty draft changes neither. Feedback: γ is the actual number of
-    tokens that were sent to the target.
+    Tripping token: kept. With keep=False it is dropped, but its pass is paid, since the entropy is
+    known only after it; this does not bias sampling, because it depends on q, not on the drawn
+    token. Score: of the distribution that the token was drawn from, no lag. State: λ, and r from
+    first_rate, until the sequence ends; an empty draft changes neither. Feedback: γ is the actual
+    number of tokens that were sent to the target.
     Source: Agrawal et al. 2024, "AdaEDL" (arXiv:2410.18351); beta1, beta2 and epsilon as in Draft &
     Verify. The paper sweeps the initial λ over 0.3-0.9: tune it. Two public re-implementations
     read its Algorithm 1 as `adaedl(rests=true, keep=false, min_draft=1, first_rate=0.9)`: λ
-    changes by -epsilon only if fewer than max_draft tokens were accepted; the bound is looked at
+    changes by -epsilon only if fewer than max_draft tokens were accepted; the bound is checked
     before a token is drafted, and never for the first; r starts at the target (in one of the two,
-    at the first step's rate). A third lowers λ only where max_draft tokens were accepted, and has
-    r from 0.
+    at the first step's rate). A third one lowers λ only after steps in which max_draft tokens were
+    accepted, and starts with r = 0.
 
     Attributes:
         scale: factor of the entropy, >= 0.
@@ -79,12 +80,12 @@ class AdaEDL(NumericPolicy):
         target: acceptance rate that λ steers to, in [0, 1].
         beta1: weight of the old r, in [0, 1].
         beta2: weight of the old λ, in [0, 1].
-        epsilon: how far λ' is from λ, >= 0.
+        epsilon: distance of λ' from λ, >= 0.
         first_rate: r before the first step, in [0, 1].
-        rests: whether λ' is λ where r >= target and max_draft tokens were accepted.
+        rests: whether λ' is λ if r >= target and max_draft tokens were accepted.
         keep: whether the token that trips the rule is sent to the target.
-        min_draft: tokens that are drafted without a look at the bound, 0 to max_draft.
-        max_draft: see `Policy`.
+        min_draft: number of tokens that are drafted without checking the bound, 0 to max_draft.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -163,6 +163,9 @@ def shortened(policy: Policy, deepest: int) -> Policy | None:
     Returns:
         The policy itself if it drafts no deeper, or has no argument for that; else the policy with
         this `max_draft`; None if another argument asks for a deeper draft.
+
+    >>> simkit.policies.shortened(simkit.policies.SVIP(h=0.4), 4)
+    SVIP(h=0.4, scale=1.0, max_draft=4)
     """
     names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
     if "max_draft" not in names or policy.max_draft <= deepest:

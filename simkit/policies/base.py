@@ -39,6 +39,10 @@ class Outcome(NamedTuple):
         proposed: of those, the ones sent to the target.
         accepted: of those, the ones accepted.
         ended: whether the last accepted token was an EOS, so that no bonus token followed.
+
+    >>> outcome = simkit.policies.Outcome(drafted=4, proposed=4, accepted=4, ended=False)
+    >>> simkit.policies.Heuristic().update((4,), outcome)  # all accepted: draft 2 more tokens
+    (6,)
     """
 
     drafted: int
@@ -56,6 +60,11 @@ class Setting(NamedTuple):
         layout: the trace, and what a step from each start sees.
         charge: the seconds of its steps; None without a cost.
         first: position of each sequence's first step.
+
+    >>> from simkit.simulator.arguments import setting
+    >>> where = setting("reference", "linear(draft_s=1, target_s=10)", "draft")
+    >>> simkit.policies.PEARL().bind(where).window
+    10
     """
 
     layout: Layout
@@ -116,6 +125,9 @@ class Policy(Checked, ABC):
             tell it.
         binds_prompts_apart: of one that overrides `bind`: whether that takes nothing of a prompt's
             rows for other prompts, so that prompts can be replayed some at a time.
+
+    >>> simkit.policies.parse("svip(h=0.4)").family
+    'chain'
     """
 
     name: ClassVar[str]
@@ -173,20 +185,32 @@ class Policy(Checked, ABC):
 
 
 class Concurrent(Policy):
-    """Draft and target run at the same time, see `simkit.steps.concurrent`."""
+    """Draft and target run at the same time, see `simkit.steps.concurrent`.
+
+    >>> isinstance(simkit.policies.parse("pearl(window=4)"), simkit.policies.Concurrent)
+    True
+    """
 
     family = "concurrent"
     takes_turns = False
 
 
 class Branching(Policy):
-    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`."""
+    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`.
+
+    >>> isinstance(simkit.policies.parse("eagle2(total=16)"), simkit.policies.Branching)
+    True
+    """
 
     family = "tree"
 
 
 class Sequential(Policy):
-    """Drafts, then verifies. Methods are pure: the state goes in and comes out."""
+    """Drafts, then verifies. Methods are pure: the state goes in and comes out.
+
+    >>> simkit.policies.SVIP(h=0.4).trips((), depth=1, row=(0.25,))  # sqrt(0.25) > 0.4: stop
+    (True, ())
+    """
 
     family = "chain"
 
@@ -262,7 +286,11 @@ def chain_of(policy: Policy, why: str) -> Sequential:
 
 
 def score_column(head: str) -> str:
-    """The column that holds a head's predicted acceptance."""
+    """The column that holds a head's predicted acceptance.
+
+    >>> simkit.policies.score_column("pacer")
+    'score:pacer'
+    """
     return f"score:{head}"
 
 
@@ -301,6 +329,9 @@ class Slots:
     """A rule as module-level functions of numbers, which compile as they stand (numba).
 
     Each is the method of `Sequential` of the same name, with the parameters in place of `self`.
+
+    >>> simkit.policies.Fixed(3).slots == simkit.policies.Slots()  # its draft's limit is its length
+    True
     """
 
     begin: Callable[..., State] = stateless
@@ -318,6 +349,9 @@ class NumericPolicy(Sequential, Numbered):
         slots: the rule.
         reads: names of the columns that a row holds, where no sampler changes them.
         unnamed: whether its spec writes the first argument without its name.
+
+    >>> simkit.policies.Fixed(3).params
+    FixedParams(max_draft=3)
     """
 
     slots: ClassVar[Slots]

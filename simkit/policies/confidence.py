@@ -26,17 +26,17 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
 class Confidence(NumericPolicy):
     """Stop if the draft's probability of the drafted token is below the threshold.
 
-    The probability is the one that the draft sampled with; where the draft takes its likeliest
-    token, the one at temperature 1.
+    The draft sampled the token with this probability. If the draft takes its likeliest token, it is
+    the probability at temperature 1.
 
-    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: none.
-    Feedback: none.
-    Source: `ConfidenceCriteria` of Hugging Face transformers 5 with its defaults. Its threshold
-    adapts by itself where scikit-learn is installed; this is the rule without that.
+    Tripping token: kept. Score: of the distribution that the token was drawn from, no lag. State:
+    none. Feedback: none.
+    Source: `ConfidenceCriteria` of Hugging Face transformers 5 with its defaults. There the
+    threshold adapts if scikit-learn is installed; here it does not (see `confidence_adaptive`).
 
     Attributes:
         threshold: in [0, 1].
-        max_draft: see `Policy`; 20 as in transformers.
+        max_draft: the longest draft, in tokens; 20 as in transformers.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -85,25 +85,25 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class ConfidenceAdaptive(NumericPolicy):
-    """Stop as `confidence` does, with a threshold that is fitted again after each step.
+    """Stop like `confidence`, with a threshold that is fitted again after each step.
 
-    A step adds pairs (probability, matched): all its accepted tokens, and the first rejected one;
-    what was drafted behind it is left out. Once there are more than five pairs, and both matches
-    and misses among them, the threshold becomes the point of their ROC curve that minimises
-    FPR + 3·FNR, which is one of the probabilities seen. A threshold of 0 never trips and, as in
-    the source, never adapts.
+    A step adds pairs (probability, matched): all its accepted tokens and the first rejected one.
+    Tokens drafted behind that one are left out. The threshold changes once there are more than five
+    pairs, with both matches and misses among them. It becomes the point of their ROC curve that
+    minimises FPR + 3·FNR, which is one of the probabilities seen. A threshold of 0 never trips and
+    never adapts, as in the source.
 
-    Tripping token: kept. Score: of the distribution the token was drawn from, no lag; where the
+    Tripping token: kept. Score: of the distribution that the token was drawn from, no lag; if the
     draft takes its likeliest token, that of temperature 1. State: the pairs and the threshold, per
-    sequence. Feedback: the tokens really drafted, as far as the first rejected one.
-    Source: `AssistedCandidateGenerator` of Hugging Face transformers 5.23 with its defaults, where
-    scikit-learn (`roc_curve`) is installed. There too each call of `generate` starts anew, though
+    sequence. Feedback: the tokens really drafted, up to the first rejected one.
+    Source: `AssistedCandidateGenerator` of Hugging Face transformers 5.23 with its defaults, if
+    scikit-learn (`roc_curve`) is installed. There, too, each call of `generate` starts anew, though
     `GenerationConfig` says that the threshold persists. Versions that fit the threshold but do not
-    hand it to `ConfidenceCriteria` draft as `Confidence` does.
+    pass it to `ConfidenceCriteria` draft like `confidence`.
 
     Attributes:
         threshold: of a sequence's first steps, in [0, 1].
-        max_draft: see `Policy`; 20 as in transformers.
+        max_draft: the longest draft, in tokens; 20 as in transformers.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -46,18 +46,18 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 class CumulativeConfidence(NumericPolicy):
     """Stop if the product of the draft's probabilities of its tokens so far is below the threshold.
 
-    The probabilities are those that the draft sampled with; where the draft takes its likeliest
-    tokens, those at temperature 1.
+    The draft sampled the tokens with these probabilities. If the draft takes its likeliest tokens,
+    they are the probabilities at temperature 1.
 
-    Tripping token: kept, or dropped with keep=False, which biases sampling and is refused there.
-    Score: of the distribution the token was drawn from, no lag. State: the product, reset each
-    step. Feedback: none.
+    Tripping token: kept; dropped with keep=False, which is refused for sampled traces, because it
+    would bias sampling. Score: of the distribution that the token was drawn from, no lag. State:
+    the product, reset each step. Feedback: none.
     Source: pruning of a draft's tail by its path probability, as draft trees are pruned (EAGLE-2).
 
     Attributes:
         threshold: in [0, 1].
         keep: whether the token that brings the product below the threshold is sent to the target.
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -46,18 +46,18 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class DraftVerify(NumericPolicy):
-    """Stop if the draft's probability of the drafted token is below th, which adapts.
+    """Stop if the draft's probability of the drafted token is below a threshold th that adapts.
 
-    After a step r = beta1·r + (1 - beta1)·(a/γ); then th' = th + epsilon if r < target, else
-    th - epsilon, and th = beta2·th + (1 - beta2)·th'. Where r >= target and γ = max_draft, th
-    stays: a lower one could not have drafted more.
+    After a step r = beta1·r + (1 - beta1)·(a/γ), where a of γ tokens were accepted. Then
+    th' = th + epsilon if r < target, else th - epsilon; and th = beta2·th + (1 - beta2)·th'. If
+    r >= target and γ = max_draft, th stays, because a lower one could not have drafted more.
 
-    The probability is the one that the draft sampled with; where the draft takes its likeliest
-    token, the one at temperature 1.
+    The draft sampled the token with this probability. If the draft takes its likeliest token, it is
+    the probability at temperature 1.
 
-    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: th,
-    and r from 0, until the sequence ends; an empty draft changes neither. Feedback: γ is the
-    actual number of drafted tokens, also where the budget or an EOS cut the draft.
+    Tripping token: kept. Score: of the distribution that the token was drawn from, no lag. State:
+    th, and r from 0, until the sequence ends; an empty draft changes neither. Feedback: γ is the
+    actual number of drafted tokens, also if the budget or an EOS cut the draft.
     Source: the public code of Zhang et al. 2024, "Draft & Verify" (self-speculative decoding),
     `decoding.py`, whose thresholds start at 0.8 (greedy) and 0.5 (sampled). It compares the
     probability at temperature 1 under sampling too.
@@ -67,8 +67,8 @@ class DraftVerify(NumericPolicy):
         target: acceptance rate that th steers to, in [0, 1].
         beta1: weight of the old r, in [0, 1].
         beta2: weight of the old th, in [0, 1].
-        epsilon: how far th' is from th, >= 0.
-        max_draft: see `Policy`; 8 as in the public code.
+        epsilon: distance of th' from th, >= 0.
+        max_draft: the longest draft, in tokens; 8 as in the public code.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -17,18 +17,18 @@ from simkit.policies.registry import register
 @register
 @dataclass(frozen=True)
 class Fixed(NumericPolicy):
-    """Stop after `length` tokens.
+    """Draft `length` tokens in every step.
 
     Tripping token: kept (it is token number `length`). Score: none. State: none. Feedback: none.
     Source: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding".
 
     Attributes:
         length: tokens to draft, 0 to max_draft.
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range. A length above max_draft is refused rather than
-            cut in silence.
+            cut silently.
     """
 
     length: int = whole_number(5, numbers={"max_draft": as_it_is})

@@ -60,6 +60,10 @@ class FunctionPolicy(Sequential):
 
     Tripping token: kept. Score: of the distribution the token was drawn from. State: none.
     Feedback: none.
+
+    >>> policy = simkit.policies.from_function(lambda depth, row: depth == 3, name="third")
+    >>> str(policy), policy.trips((), depth=3, row=())
+    ('third', (True, ()))
     """
 
     function: Callable[[int, Any], Any]
@@ -266,6 +270,10 @@ def from_function(
 
     Raises:
         PolicyError: a column's name is not one, or max_draft is below 0.
+
+    >>> third = simkit.policies.from_function(lambda depth, row: depth == 3)
+    >>> simkit.replay("reference", [third, "fixed(3)"]).frame["steps"].to_list()
+    [9414, 9414]
     """
     label = name or getattr(function, "__name__", "function")
     return FunctionPolicy(function, tuple(columns), label, max_draft)

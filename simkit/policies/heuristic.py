@@ -40,12 +40,13 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 class Heuristic(NumericPolicy):
     """Draft n tokens; then n += 2 if all of them were accepted, else n = max(1, n - 1).
 
-    n has no ceiling; the draft itself is cut at max_draft. An accepted EOS counts as not all
-    accepted. An empty draft (no budget) counts as all accepted.
+    n has no upper limit, but a draft is cut at max_draft. An accepted EOS counts as "not all
+    accepted". An empty draft (no budget left) counts as "all accepted".
 
     Tripping token: kept (it is token number n). Score: none. State: n, per sequence
-    ("transient") or for the whole run ("heuristic"). Feedback: against the tokens really drafted
-    ("actual"), or against n, which a draft cut short never reaches ("nominal").
+    ("transient") or for the whole run ("heuristic"). Feedback: accepted tokens are compared with
+    the tokens really drafted ("actual"), or with n, which a draft cut short never reaches
+    ("nominal").
     Source: Hugging Face transformers 5 (`AssistedCandidateGenerator`); "nominal" as in 4.37, and
     in SVIP's baseline, which has initial 5.
 
@@ -53,7 +54,7 @@ class Heuristic(NumericPolicy):
         initial: n of the first step.
         schedule: "transient" or "heuristic".
         feedback: "actual" or "nominal".
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

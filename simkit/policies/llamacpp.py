@@ -50,32 +50,34 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 class LlamaCpp(NumericPolicy):
     """Stop before a token whose probability, renormalised over the ten likeliest, is below p_min.
 
-    Its pass is paid, though the token is dropped. A draft shorter than n_min after that is thrown
-    away whole: its passes are paid, and the step is a plain one. The draft proposes its likeliest
-    token, so a sampled trace must have draft_temperature 0; n_min > 0 is refused on it.
+    This token is dropped, but its pass is paid. A draft that is then shorter than n_min is thrown
+    away whole: its passes are paid, and the step emits one token of the target. The draft proposes
+    its likeliest token, so a sampled trace must have draft_temperature 0; n_min > 0 is refused on
+    it.
 
-    Tripping token: dropped; kept with keep=True. Score: of the distribution the token was drawn
-    from, at temperature 1, no lag. State: whether a token was dropped, reset each step. Feedback:
-    none.
+    Tripping token: dropped; kept with keep=True. Score: of the distribution that the token was
+    drawn from, at temperature 1, no lag. State: whether a token was dropped, reset each step.
+    Feedback: none.
     Source: llama.cpp, `common/speculative.cpp`, whose draft sampler takes the top 10. Older
-    versions added the token before they looked at its probability: keep=True. Its defaults
+    versions added the token before they checked its probability: keep=True. The defaults
     (`common/common.h`) were n_max 16 and p_min 0.75 all through 2025; in 2026 (commit 001d906a)
-    they are n_max 3 and p_min 0, so that drafts have a fixed length. In the newer one the loop
-    goes on past an EOS, up to n_max, which a trace cannot show: at most n_max - 1 passes at the
-    end of an output. It also passes each verified batch through the draft model, one pass a step
-    over 1 + γ tokens, before it drafts from the last token: that pass is counted and paid.
+    they are n_max 3 and p_min 0, so that drafts have a fixed length. In the 2026 version the loop
+    continues past an EOS, up to n_max. A trace cannot show this; it is at most n_max - 1 passes at
+    the end of an output. That version also passes each verified batch through the draft model, one
+    pass a step over 1 + γ tokens, before it drafts from the last token; this pass is counted and
+    paid.
 
     Attributes:
-        p_min: in [0, 1]; None: the version's.
+        p_min: in [0, 1]; None: the version's default.
         n_min: shortest draft that is sent to the target, in tokens.
-        n_max: longest draft, in tokens, 0 to max_draft; None: the version's.
+        n_max: longest draft, in tokens, 0 to max_draft; None: the version's default.
         keep: whether the token that trips the rule is sent to the target.
-        version: whose defaults count, "2025" or "2026".
-        max_draft: see `Policy`.
+        version: the version whose defaults and passes count, "2025" or "2026".
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range. An n_max above max_draft is refused rather than
-            cut in silence.
+            cut silently.
     """
 
     p_min: float | None = real_number(None, 0, 1, {"p_min": float})

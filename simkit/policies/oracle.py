@@ -32,7 +32,7 @@ class Oracle(NumericPolicy):
     Source: PACER §3.1.2.
 
     Attributes:
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -67,12 +67,12 @@ def calls(params: Any, drafted: Any) -> Any:
 class Pacer(NumericPolicy):
     """After each block of tokens, stop if the mean of the head's scores in it is <= t; else t *= ρ.
 
-    The head is told a token's depth inside the draft, so its scores are by start and depth. A
-    block that the budget, an EOS or max_draft cuts short is neither scored nor charged.
+    The head reads a token's depth inside the draft, so its scores are by start and depth. A block
+    that the budget, an EOS or max_draft cuts short is neither scored nor charged.
 
     Tripping token: kept, and so is the whole block. Score: of the tokens themselves, no lag; their
-    mean is a sum from the block's first token on, in float64. State: t, back to `threshold` in
-    each step; with carry_threshold, as Algorithm 1 reads literally, until the sequence ends.
+    mean is summed from the block's first token on, in float64. State: t, back to `threshold` in
+    each step; with carry_threshold, the literal reading of Algorithm 1, until the sequence ends.
     Feedback: none.
     Source: PACER, Algorithm 1; Table 7 for the criteria "any" (a score <= t) and "last" (the last
     score <= t), where its text says below t; Table 10 for block, threshold and growth (HumanEval).
@@ -82,9 +82,9 @@ class Pacer(NumericPolicy):
         threshold: t of the first block, >= 0.
         growth: ρ, >= 0.
         criterion: "mean", "any" or "last".
-        carry_threshold: whether t grows on over the steps of a sequence.
-        head: whose scores are read; "" means the policy's own name.
-        max_draft: see `Policy`.
+        carry_threshold: whether t keeps growing over the steps of a sequence.
+        head: name of the scores to read; "" means the policy's own name.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

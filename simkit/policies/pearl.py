@@ -23,34 +23,36 @@ from traces.specs import render
 class PEARL(Concurrent):
     """Draft the next tokens while the target checks the last ones.
 
-    Pre-verify: while x₁…x_γ are drafted, the target checks x₁. Rejected: its correction is emitted,
-    the draft is thrown away. Accepted: x₁ is emitted, x₁…x_γ are pending. Post-verify: the target's
-    pass over the pending x₁…x_γ checks x₂…x_{γ+1}, where x_{γ+1} is the first token drafted
-    meanwhile. All accepted: they are emitted, without a bonus token, and the γ new tokens are
-    pending; else the accepted part and the correction are emitted, back to pre-verify.
+    Pre-verify: while x₁…x_γ are drafted, the target checks x₁. If x₁ is rejected, its correction is
+    emitted and the draft is thrown away. If it is accepted, it is emitted, and x₁…x_γ are pending.
+    Post-verify: the target's pass over the pending x₁…x_γ checks x₂…x_{γ+1}, where x_{γ+1} is the
+    first token drafted meanwhile. If all are accepted, they are emitted without a bonus token, and
+    the γ new tokens are pending. Else the accepted part and the correction are emitted, and
+    pre-verify follows.
 
-    Drafting ends at the budget and after a drafted EOS. Where nothing is drafted meanwhile, the
-    target's pass checks x₂…x_γ, and gives a bonus token behind them.
+    Drafting ends at the budget and after a drafted EOS. If nothing is drafted meanwhile, the
+    target's pass checks x₂…x_γ and gives a bonus token behind them.
 
-    What is drafted meanwhile goes on with the chain that began the draft. Where one pass yields a
-    whole draft nothing goes on: it is a pass of its own, from the start behind the pending tokens.
+    Tokens drafted meanwhile continue the chain that began the draft. A drafter that makes a whole
+    draft in one pass cannot continue: it makes a new pass, from the start behind the pending
+    tokens.
 
     Tripping token: none. Score: none. State: the pending draft, per sequence. Feedback: which
     strategy comes next.
     Source: PEARL (Liu et al. 2025) sections 3.2-3.4 and appendix B, whose step 6 settles the
-    indices of Algorithm 2; the ablations are those of Table 4. The authors' program is another in
-    both: without pre-verify it never checks x₁, so that its outputs are not the target's and its
-    row of Table 4 cannot be matched; without post-verify its draft does not idle.
+    indices of Algorithm 2; the ablations are those of Table 4. The authors' program differs in
+    both: without pre-verify it never checks x₁, so its outputs are not the target's and its row of
+    Table 4 cannot be matched; without post-verify its draft does not idle.
 
     Attributes:
-        window: γ, 1 to max_draft; None means the ratio c = T_target(1) / T_draft(1) at the trace's
+        window: γ, 1 to max_draft. None means the ratio c = T_target(1) / T_draft(1) at the trace's
             mean context, rounded, and cut to that range and to `widest` (section 4.4.1).
-        pre_verify: without it, where nothing is pending the draft runs alone, then the target
-            checks x₁…x_{γ+1} while drafting goes on.
-        post_verify: without it, the target checks x₂…x_γ of a pending draft while the draft idles,
-            and gives a bonus token. Without both it is `fixed(γ)`.
-        colocated: both models share a device, so that their times add (appendix G).
-        max_draft: see `Policy`.
+        pre_verify: False means that, if nothing is pending, the draft runs alone; then the target
+            checks x₁…x_{γ+1} while drafting continues.
+        post_verify: False means that the target checks x₂…x_γ of a pending draft while the draft
+            idles, and gives a bonus token. If both are False, it is `fixed(γ)`.
+        colocated: whether both models share a device, so that their times add (appendix G).
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -53,17 +53,17 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class Prophet(NumericPolicy):
-    """Draft what makes the sequence's total time shortest; needs the future and a cost.
+    """Draft the lengths that make a sequence's total time shortest; needs the future and a cost.
 
-    A shortest path over start positions, see `simkit.simulator.shortest_path`. No sequential
-    policy whose drafts are at most as long takes less time under the same cost.
+    They are a shortest path over start positions, see `simkit.simulator.shortest_path`. No
+    sequential policy whose drafts are at most as long takes less time under the same cost.
 
     Tripping token: kept (there is none). Score: none. State: where the step starts, per sequence;
     the lengths are fitted to a trace and its cost. Feedback: none.
     Source: ours.
 
     Attributes:
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range; or there is no cost.

@@ -101,39 +101,39 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class RateOptimal(NumericPolicy):
-    """Draft one more while S_k * â_{k+1} >= λ* * (its draft + verify + policy seconds).
+    """Draft one more token while it is worth its time: S_k * â_{k+1} >= λ* * (its seconds).
 
-    S_k is the product of the fitted acceptance probabilities of the k tokens drafted so far,
-    so the left side is the chance that token k + 1 adds a token to the output. λ* is the rate, in
-    tokens a second of steps (prefill left out: no draft length changes it), that this very rule
-    attains on the trace: a fixed point, by Dinkelbach's iteration from the rate of `oracle`.
+    S_k is the product of the fitted acceptance probabilities of the k tokens drafted so far. So the
+    left side is the chance that token k + 1 adds a token to the output. Its seconds are those of
+    drafting it, verifying it and deciding about it. λ* is the rate that this very rule attains on
+    the trace, in tokens a second of steps; prefill is left out, because no draft length changes it.
+    It is a fixed point, found by Dinkelbach's iteration from the rate of `oracle`.
 
-    What token k + 1 will score is not known before it is drafted. So â_{k+1} is forecast from
-    token k's score, P(the next is accepted | this one is, its score), and for k = 0 it is the
-    mean acceptance of a first token: nothing but what the drafter has seen. Both, and the
-    acceptance given a score, are isotonic fits to the prompts outside the sequence's own fold, see
-    `AcceptanceFit`. The prices are those at the step's own context, and hold the seconds of this
-    rule's own decisions and of its head's calls.
+    The score of token k + 1 is not known before it is drafted. So â_{k+1} is forecast from token
+    k's score, P(the next is accepted | this one is, its score). For k = 0 it is the mean acceptance
+    of a first token. Both, and the acceptance given a score, are isotonic fits to the prompts
+    outside the sequence's own fold, see `AcceptanceFit`. The seconds are those at the step's own
+    context, and include this rule's own decisions and its head's calls.
 
-    Where one pass yields a whole draft, that pass is the price of its first token, and the later
-    ones only add to the verification. So a draft is asked for where on average the accepted ones of
-    its first n tokens are worth the price of all n, for some n; and the rule chooses how many are
-    verified. Of the pass counts what it is over besides the tokens emitted since the last draft:
-    those are read some time anyway.
+    If one pass yields a whole draft, the whole pass is the price of its first token, and later
+    tokens add only to the verification. So a draft is requested if, for some n, its first n tokens
+    are on average worth the price of all n; then the rule chooses how many are verified. The part
+    of the pass that reads the tokens emitted since the last draft is not counted, because they
+    must be read anyway.
 
-    No oracle: a step looks at no future. But it is fitted to the trace that it is replayed on,
-    scores out of fold, λ* on all of it. It looks one token ahead, and takes the tokens of a draft
-    for independent given their scores, so a tuned threshold may still do better.
+    This is no oracle: a step does not look at the future. But it is fitted to the trace that it is
+    replayed on: scores out of fold, λ* on all of it. It looks one token ahead, and treats the
+    tokens of a draft as independent given their scores, so a tuned threshold may still do better.
 
     Tripping token: kept. Score: of the token itself, no lag. State: the product, reset each step;
-    the context. Feedback: none, but for where the step starts.
+    the context. Feedback: none, except for where the step starts.
     Source: ours. SpecDec++ (Huang et al. 2024) proves that a threshold on the chance of a
     rejection so far is optimal.
 
     Attributes:
         score: a statistic of the draft, or "score:NAME" for the scores of a head.
-        folds: into which the prompts are dealt, >= 2; no more of them than prompts.
-        max_draft: see `Policy`.
+        folds: number of folds of the prompts, >= 2 and at most the number of prompts.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range; or there is no cost.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import fields
+from inspect import cleandoc
+from typing import Any, TypeVar
 
 from simkit.errors import PolicyError
 from simkit.policies.base import Branching, Policy
@@ -63,23 +65,52 @@ def register(cls: P) -> P:
 
     Raises:
         PolicyError: another policy has that name.
+
+    >>> @simkit.policies.register
+    ... class Mine(simkit.policies.Fixed):
+    ...     name = "mine"
+    >>> simkit.policies.parse("mine(2)")
+    Mine(length=2, max_draft=40)
     """
     POLICIES.add(cls.name, cls)
+    if cls.name in BUILT_IN:
+        cls.__doc__ = f"{cleandoc(cls.__doc__ or '')}\n\n{_example(cls)}\n"
     return cls
 
 
+def _example(cls: Any) -> str:
+    """A policy by its spec and by its class, with the first argument that has a value."""
+    given: list[tuple[str, Any]] = [(f.name, f.default) for f in fields(cls)]
+    given = [(name, value) for name, value in given if value is not None][:1]
+    spec = specs.render(cls.name, (), dict(given))
+    called = ", ".join(f"{name}={value!r}" for name, value in given)
+    return f'>>> simkit.policies.parse("{spec}") == simkit.policies.{cls.__name__}({called})\nTrue'
+
+
 def names() -> list[str]:
-    """All registered names, those of installed packages too, sorted."""
+    """All registered names, those of installed packages too, sorted.
+
+    >>> simkit.policies.names()[:3]
+    ['acceptance_head', 'adaedl', 'autoregressive']
+    """
     return sorted(POLICIES)
 
 
 def chains() -> list[str]:
-    """The names of those that draft one token behind another, sorted; the others draft trees."""
+    """The names of those that draft one token behind another, sorted; the others draft trees.
+
+    >>> "svip" in simkit.policies.chains(), "eagle2" in simkit.policies.chains()
+    (True, False)
+    """
     return [name for name in names() if not issubclass(POLICIES[name], Branching)]
 
 
 def get(name: str) -> type[Policy]:
-    """The policy class of that name; raises as `Registry` does."""
+    """The policy class of that name; raises as `Registry` does.
+
+    >>> simkit.policies.get("svip") is simkit.policies.SVIP
+    True
+    """
     return POLICIES[name]
 
 
@@ -88,6 +119,9 @@ def parse(text: str) -> Policy:
 
     Raises:
         PolicyError: the spec cannot be read, names no policy or argument, or gives a range.
+
+    >>> simkit.policies.parse("svip(h=0.4)")
+    SVIP(h=0.4, scale=1.0, max_draft=40)
     """
     spec = specs.parse(text, PolicyError)
     if spec.ranges():
@@ -100,6 +134,9 @@ def expand(text: str, limit: int = 100_000) -> list[Policy]:
 
     Raises:
         PolicyError: as in `parse`, or there would be more than `limit` policies.
+
+    >>> [str(policy) for policy in simkit.policies.expand("svip(h=0.2:0.6:0.2)")]
+    ['svip(h=0.2)', 'svip(h=0.4)', 'svip(h=0.6)']
     """
     spec = specs.parse(text, PolicyError)
     count = 1

@@ -42,20 +42,22 @@ def calls(params: Any, drafted: Any) -> Any:
 @register
 @dataclass(frozen=True)
 class SpecDecPP(NumericPolicy):
-    """Stop after at least min_draft tokens if 1 - Π â > threshold, with â the head's scores.
+    """Stop when the predicted chance of a rejection, 1 - Π â, exceeds the threshold.
 
-    Tripping token: kept. Score: of the token itself; with lag=1 of the token before, so that after
-    token j the product runs over tokens 1 to j - 1 and is 1 after the first, where the head is not
-    asked. State: the product, reset each step. Feedback: none.
+    â are the head's scores of the tokens drafted so far. At least min_draft tokens are drafted.
+
+    Tripping token: kept. Score: of the token itself. With lag=1 it is of the token before: after
+    token j the product is over tokens 1 to j - 1, and after the first token it is 1, without a call
+    of the head. State: the product, reset each step. Feedback: none.
     Source: Huang et al. 2024, "SpecDec++"; threshold 0.3 and 2 to 20 tokens as in its public code,
     whose head reads the state behind the token before the one just drafted: lag=1.
 
     Attributes:
         threshold: in [0, 1].
-        min_draft: tokens that are drafted whatever the head says, 0 to max_draft.
-        max_draft: see `Policy`; 20 as in the public code.
+        min_draft: tokens that are drafted whatever the head predicts, 0 to max_draft.
+        max_draft: the longest draft, in tokens; 20 as in the public code.
         lag: 0 or 1.
-        head: whose scores, one for each row, are read; "" means the policy's own name.
+        head: name of the scores to read, one for each row; "" means the policy's own name.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -24,6 +24,13 @@ class Token(NamedTuple):
         row: its values, by their names.
         outcome: what came of the step before, with a draft's first token; None with the others, and
             in the first step.
+
+    >>> def third():
+    ...     token = yield
+    ...     while True:
+    ...         token = yield token.depth == 3
+    >>> simkit.replay("reference", simkit.policy(third)).frame["steps"].to_list()
+    [9414]
     """
 
     depth: int
@@ -45,6 +52,12 @@ class StatefulPolicy(FunctionPolicy):
     Tripping token: kept. Score: of the distribution the token was drawn from. State: the rule's,
     per sequence, or per run with `lasts="run"`. Feedback: `Outcome`, the actual draft length.
     Called with arguments, it is the same policy with those of its class or generator.
+
+    >>> class Until:
+    ...     def __init__(self, length=3): self.length = length
+    ...     def stop(self, depth, row): return depth == self.length
+    >>> str(simkit.policy(Until)(length=5))
+    'Until(length=5)'
     """
 
     arguments: tuple[tuple[str, Any], ...] = ()

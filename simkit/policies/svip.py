@@ -38,17 +38,19 @@ def largest_square(h: float) -> float:
 @register
 @dataclass(frozen=True)
 class SVIP(NumericPolicy):
-    """Stop if sqrt(scale * H(q)) > h, with H the entropy of q at temperature 1, also if greedy.
+    """Stop if sqrt(scale * H(q)) > h, where H(q) is the draft's entropy at temperature 1.
 
-    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: none.
-    Feedback: none.
+    Greedy decoding uses the entropy at temperature 1, too.
+
+    Tripping token: kept. Score: of the distribution that the token was drawn from, no lag. State:
+    none. Feedback: none.
     Source: SVIP, Algorithm 1. The paper picks h from 0.2-0.5 with scale 1; its code has scale
     0.15 and h 0.3.
 
     Attributes:
         h: threshold, >= 0.
         scale: factor of the entropy, >= 0.
-        max_draft: see `Policy`.
+        max_draft: the longest draft, in tokens.
 
     Raises:
         PolicyError: an argument is out of range.

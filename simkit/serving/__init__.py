@@ -225,7 +225,7 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any, unit: str | 
     if isinstance(arrivals, str | Path):
         return [read_times(Path(arrivals), unit)]
     if unit is not None:
-        raise ServingError("arrivals_unit goes with a file of arrivals, and none is given")
+        raise ServingError("arrivals_unit needs arrivals, a file of arrival times")
     if arrivals is not None:
         return [Timestamps(np.array(list(arrivals)))]
     kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]

@@ -37,6 +37,12 @@ class Engine:
 
     Raises:
         ServingError: an argument is out of range.
+
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> engine = simkit.serving.Engine(max_batch=8)
+    >>> served = simkit.serve("reference", "none", cost, concurrency=16, engine=engine, requests=40)
+    >>> int(max(served.runs[0].iterations["decoding"]))
+    8
     """
 
     max_batch: int = 64

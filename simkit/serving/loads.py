@@ -26,6 +26,11 @@ class Load(ABC):
     Attributes:
         concurrency: requests in flight in a closed loop; 0 where they come by themselves.
         copies: how many copies of a sequence come at once; 1 for none.
+
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> served = simkit.serve("reference", "none", cost, concurrency=4, requests=40, seeds=1)
+    >>> served.runs[0].load
+    Closed(concurrency=4)
     """
 
     concurrency: int = 0
@@ -51,6 +56,9 @@ class Poisson(Load):
 
     Raises:
         ServingError: it is not positive and finite.
+
+    >>> simkit.serving.Poisson(rate=2).value
+    2.0
     """
 
     rate: float
@@ -62,7 +70,7 @@ class Poisson(Load):
         if not (number and SLOWEST < self.rate <= FASTEST):
             raise ServingError(
                 f"rate must be a finite number of requests a second above 0, up to {FASTEST:g}, not"
-                f" {self.rate!r:.40} (with as many as it can take: a closed loop, --concurrency)"
+                f" {self.rate!r:.40} (for the highest throughput use a closed loop, --concurrency)"
             )
 
     @property
@@ -84,6 +92,9 @@ class Closed(Load):
 
     Raises:
         ServingError: it is no whole number from 1 on.
+
+    >>> simkit.serving.Closed(4).value
+    4.0
     """
 
     concurrency: int = 1
@@ -110,6 +121,9 @@ class Copies(Load):
 
     Raises:
         ServingError: it is no whole number from 1 on.
+
+    >>> simkit.serving.Copies(8).concurrency
+    8
     """
 
     copies: int = 1
@@ -139,6 +153,9 @@ class Timestamps(Load):
 
     Raises:
         ServingError: they are none, not finite, or not ascending.
+
+    >>> simkit.serving.Timestamps([5, 6.5, 8]).times.tolist()
+    [0.0, 1.5, 3.0]
     """
 
     times: np.ndarray
@@ -179,6 +196,12 @@ def read_times(file: Path, unit: str | None = None) -> Timestamps:
     Raises:
         ServingError: the file cannot be read, the unit is none, or a line is neither; the message
             names the line.
+
+    >>> from pathlib import Path
+    >>> from numpy import savetxt
+    >>> savetxt("arrivals.txt", [5, 6.5, 8])
+    >>> simkit.serving.read_times(Path("arrivals.txt")).times.tolist()
+    [0.0, 1.5, 3.0]
     """
     if unit is not None and unit not in UNITS:
         raise ServingError(f"arrivals_unit must be {' or '.join(UNITS)}, not {unit!r}")

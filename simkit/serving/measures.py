@@ -169,7 +169,7 @@ def check_limits(limits: Mapping[str, float]) -> None:
     """
     for name, most in limits.items():
         if name not in LIMITS:
-            raise ServingError(f"no limit {name!r}: there is {', '.join(LIMITS)}")
+            raise ServingError(f"unknown limit {name!r}: known are {', '.join(LIMITS)}")
         if isinstance(most, bool) or not (isinstance(most, int | float) and most > 0):
             raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
 

@@ -111,7 +111,7 @@ def plan(
 def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray | None) -> None:
     if rates is not None and _reads_drafts(controller):
         raise ServingError(
-            f"{controller} reads the drafts, but outcomes that are drawn (rates) have none"
+            f"{controller} reads the drafts, which random outcomes (rates) do not have"
         )
     if load.copies > engine.max_batch:
         raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
@@ -242,7 +242,7 @@ def _steps(
     if max_batch > 1:
         raise PolicyError(
             f"{policy} drafts while the target runs: it is simulated with one request in a"
-            f" batch, not with {max_batch}"
+            f" batch only, not with {max_batch} (--max-batch)"
         )
     parts = charge.of_work(policy, steps, work)
     rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
@@ -270,10 +270,12 @@ def _check_batched(controller: ByRule, policy: Policy) -> None:
     chain_of(policy, f"{controller} takes policies of chains only")
     if policy.needs_future:
         raise PolicyError(
-            f"{controller}: {policy} needs the future, which a batch does not have in common"
+            f"{controller}: {policy} needs the future, so it cannot decide for a whole batch"
         )
     if policy.extra_passes:
-        raise PolicyError(f"{controller}: {policy} needs further passes after verification")
+        raise PolicyError(
+            f"{controller}: {policy} needs extra passes after verification, which batches lack"
+        )
 
 
 def _check_room(layout: Layout, rules: Rules) -> None:

@@ -132,7 +132,9 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         ServingError: a batch is beyond what was timed; or the drafter's passes are its own.
     """
     if callable(layout.paid) and not isinstance(layout.paid, Opening):
-        raise ServingError("the drafter's passes are a function of its own: not priced in batches")
+        raise ServingError(
+            "the drafter counts passes by a function of its own, without prices in batches"
+        )
     longest = int(layout.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
     sizes = _sizes(times, _most(how), how.extrapolate)
     alike = [times.of_batch(int(size)) for size in sizes]
@@ -241,7 +243,7 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
         return np.unique(np.append(powers[powers < most], most)).astype(np.int64)
     known = np.array(sorted(known), np.int64)
     if known[0] > 1:
-        raise ServingError(f"the cost has times of {known[0]} and more sequences in a pass only")
+        raise ServingError(f"the cost has only times of passes over {known[0]} or more sequences")
     if len(known) == 1 and most > 1:
         raise ServingError(
             f"a batch may hold {how_many(most, 'request')}, but passes over one sequence alone were"
@@ -254,7 +256,7 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
             f"a batch may hold {how_many(most, 'request')}, but passes over"
             f" {how_many(known[-1], 'sequence')} at most were"
             f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
-            " or extrapolate linearly (extrapolate)"
+            " or extrapolate linearly (--extrapolate)"
         )
     return known[: np.searchsorted(known, most) + 1]
 

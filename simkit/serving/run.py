@@ -41,6 +41,11 @@ class ServingRun:
         logs: of its iterations and steps.
         plan: that it ran.
         drawn: whether prompts are drawn for each seed.
+
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> served = simkit.serve("reference", "none", cost, concurrency=4, requests=40, seeds=1)
+    >>> len(served.runs[0].output), int(max(served.runs[0].iterations["decoding"]))
+    (40, 4)
     """
 
     controller: Controller

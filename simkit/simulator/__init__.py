@@ -114,7 +114,7 @@ def _runs(chosen: list[Policy], where: Setting, by: By) -> list[Run]:
     if not windowed(where.layout):
         return list(_one_by_one(chosen, where))
     if by in ("step", "span"):
-        raise ReplayError(f"a replay by {by} wants all rows at once: leave --memory out")
+        raise ReplayError(f"a replay by {by} needs all rows at once: leave out --memory")
     return list(in_windows(chosen, where, _one_by_one))
 
 
@@ -148,7 +148,9 @@ def _of(
     from simkit.simulator.routed import routed
 
     if isinstance(trace, Streamed):
-        raise ReplayError(f"{drafter}: several drafters in one decoder: leave --memory out")
+        raise ReplayError(
+            f"{drafter}: several drafters in one decoder need all rows at once: leave out --memory"
+        )
     several = parse_choice(drafter)
     there = [trace.with_drafter(name) for name in several.drafters]
     runs = routed(several, there, _chosen(given), cost, first_token)

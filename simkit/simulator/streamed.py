@@ -158,7 +158,7 @@ class WindowedRun(Run):
         Raises:
             ReplayError: always.
         """
-        raise ReplayError("steps one by one want all rows at once: leave --memory out")
+        raise ReplayError("steps one by one need all rows at once: leave out --memory")
 
 
 class _Opening:

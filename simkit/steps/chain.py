@@ -75,9 +75,9 @@ class ChainFamily(Family[Sequential, Steps]):
             there = layout.readable
             known = f"{', '.join(there)} alone, or no column" if there else "no column"
             raise TraceError(
-                f"{policy} reads the column {name} of drafts, which those of"
-                f" {layout.trace.manifest.spec or 'this trace'} have not: take a policy that reads"
-                f" {known}, as fixed(5)"
+                f"{policy} reads the column {name}, which drafts of"
+                f" {layout.trace.manifest.spec or 'this trace'} do not have: take a policy that"
+                f" reads {known}, such as fixed(5)"
             )
 
 

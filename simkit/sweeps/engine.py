@@ -116,7 +116,7 @@ def check_far(setting: Setting, ray: str | None) -> None:
         ReplayError: it is.
     """
     if ray is not None and windowed(setting.layout):
-        raise ReplayError("rows are read in windows (--memory) by one machine: leave --ray out")
+        raise ReplayError("rows are read in windows (--memory) by one machine: leave out --ray")
 
 
 def _far(

@@ -21,30 +21,30 @@ VARIANTS = ("paper", "code")
 @register
 @dataclass(frozen=True)
 class TreeAcceptanceHead(Exit):
-    """Stop EAGLE-2's trees when a head predicts a rejection: 1 - Π P̂ > h along branches.
+    """Stop growing EAGLE-2's tree when a head predicts a rejection: 1 - Π P̂ > h along branches.
 
-    P̂ of a node's token is the head's, from the state that has consumed it: the draft's pass over a
-    beam, which proposes the next level, has read that beam's tokens. So behind level l the branches
-    to the nodes that were read at level l - 1 are judged, and the rule is first asked behind the
-    second level; what the pass has proposed is kept. A beam of one node is `acceptance_head` on the
-    chain of best children.
+    P̂ is the head's score of a node's token, from the state that has consumed it. The draft's pass
+    over a beam proposes the next level and has read the beam's tokens. So after level l the head
+    judges the branches to the nodes that were read at level l - 1; the first decision is after the
+    second level. The level that the pass has proposed is kept. With a beam of one node it is
+    `acceptance_head` on the chain of best children.
 
-    With `variant=paper` it stops as soon as any branch's 1 - Π P̂ exceeds h (eqs. 6 and 7: "if any
-    branch's rejection probability exceeds the threshold"). With `variant=code` it stops once those
-    of all lanes do (`rej_prob.min() > 0.96`). A lane is a place in the beam, likeliest first, whose
-    running product begins with the score of the root, which is the verified token, and is
-    multiplied behind each further level with the score of the parent of the node that stands there
-    now; from the third level on this mixes branches, since products do not follow their parents.
+    With `variant=paper` growth stops as soon as 1 - Π P̂ of any branch exceeds h (eqs. 6 and 7: "if
+    any branch's rejection probability exceeds the threshold"). With `variant=code` it stops once
+    all lanes exceed h (`rej_prob.min() > 0.96`). A lane is a place in the beam, likeliest first.
+    Its running product begins with the score of the root, which is the verified token. After each
+    further level it is multiplied by the score of the parent of the node that is in that place
+    then. From the third level on this mixes branches, since products do not follow their parents.
 
-    Tripping token: kept, as all nodes of its level. Score: of the level before the newest one.
-    State: of the variant "code" the lanes' products, reset each step. Feedback: none.
+    Tripping token: kept, like all nodes of its level. Score: of the level before the newest one.
+    State: for the variant "code" the lanes' products, reset each step. Feedback: none.
     Source: "Acceptance-guided adaptive speculative decoding", eqs. 4 to 7, and its public code
     (cnets_head.py). It sweeps h over 0.94-0.96 and the longest draft over 5-7.
 
     Attributes:
-        h: in [0, 1].
+        h: threshold in [0, 1].
         variant: paper or code.
-        head: whose scores of nodes are read; "" means the policy's own name.
+        head: name of the scores of nodes to read; "" means the policy's own name.
         top_k: see `Eagle2`.
         depth: see `Eagle2`.
         total: see `Eagle2`.

@@ -20,21 +20,22 @@ from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
 @register
 @dataclass(frozen=True)
 class BestFirstTree(Growing):
-    """Take the `budget` nodes likeliest given the root, as far as they reach `least`.
+    """Draft the `budget` likeliest nodes of a tree, without those less likely than `least`.
 
-    They are found level by level: of the nodes so far, those among the `budget` likeliest are given
-    their `top_k` children in the next pass. A drafter that says every depth in one pass needs no
-    more. Of equal ones the one of the lower level, and there of the earlier rank path, comes first.
-    An EOS token has no children.
+    A node's probability is that of its whole path from the root. Nodes are found level by level:
+    those among the `budget` likeliest so far get their `top_k` children in the next pass. A drafter
+    that proposes every depth in one pass needs no more passes. Of equally likely nodes the one of
+    the lower level comes first, and within a level the one with the earlier rank path. An EOS token
+    has no children.
 
     Tripping token: none. Score: none. State: none. Feedback: none.
     Source: DDTree on parallel drafters; the trees of suffix decoding (arXiv 2411.04975).
 
     Attributes:
-        budget: nodes that are verified at most, the root apart.
+        budget: largest number of verified nodes, without the root.
         least: lowest probability of a verified node.
         top_k: children of a node.
-        depth: levels.
+        depth: number of levels.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -23,18 +23,18 @@ _TENSORRT = ("max_draft_len", "max_total_draft_tokens")
 @register
 @dataclass(frozen=True)
 class Eagle2(Growing):
-    """Take the `total` - 1 likeliest nodes that beams of `top_k` nodes propose.
+    """Draft EAGLE-2's tree: the `total` - 1 likeliest nodes that beams of `top_k` nodes propose.
 
-    Level 1 are the root's `top_k` children. Each of the `depth` further levels is the children,
-    `top_k` each, of the beam, which is the `top_k` likeliest nodes of the level before, by summed
-    log-probability. Of all of them the likeliest are verified; they form a tree, since no node is
-    likelier than its parent. Of equal ones the one of the lower level, and there of the earlier
-    rank path, comes first. An EOS token has no children.
+    Level 1 is the root's `top_k` children. Each of the `depth` further levels is the children,
+    `top_k` each, of the beam: the `top_k` likeliest nodes of the level before, by summed
+    log-probability. The likeliest of all these nodes are verified. They form a tree, since no node
+    is likelier than its parent. Of equally likely nodes the one of the lower level comes first, and
+    within a level the one with the earlier rank path. An EOS token has no children.
 
-    Engines count differently: `depth` d are d + 1 levels and passes, and `total` counts the root
-    (EAGLE). SGLang's `num_steps` are levels, its `num_draft_tokens` counts the root. TensorRT-LLM's
-    `max_draft_len` are levels, its `max_total_draft_tokens` counts no root. Those of one engine
-    alone may be given.
+    Engines count differently. In EAGLE, `depth` d means d + 1 levels and passes, and `total` counts
+    the root. SGLang's `num_steps` counts levels, and its `num_draft_tokens` counts the root.
+    TensorRT-LLM's `max_draft_len` counts levels, and its `max_total_draft_tokens` does not count
+    the root. Give the arguments of one engine only.
 
     Tripping token: none. Score: none. State: none. Feedback: none.
     Source: EAGLE-2 (arXiv 2406.16858), section 4 and its code, whose defaults these are.
@@ -42,15 +42,15 @@ class Eagle2(Growing):
     Attributes:
         top_k: nodes of a beam, and children of each.
         depth: levels below the first.
-        total: nodes of a verification, the root among them.
-        num_steps: see above; 0: not given.
-        num_draft_tokens: see above.
-        max_draft_len: see above.
-        max_total_draft_tokens: see above.
+        total: nodes of a verification, the root included.
+        num_steps: SGLang's argument; 0: not given.
+        num_draft_tokens: SGLang's argument; 0: not given.
+        max_draft_len: TensorRT-LLM's argument; 0: not given.
+        max_total_draft_tokens: TensorRT-LLM's argument; 0: not given.
 
     Raises:
-        PolicyError: an argument is out of range, two engines' are mixed, or fewer nodes would be
-            verified than there are levels.
+        PolicyError: an argument is out of range, arguments of two engines are mixed, or fewer nodes
+            would be verified than there are levels.
     """
 
     top_k: int = whole_number(10, 1)

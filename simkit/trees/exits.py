@@ -107,19 +107,19 @@ class Exit(Growing):
 @register
 @dataclass(frozen=True)
 class TreeSVIP(Exit):
-    """SVIP on EAGLE-2's trees: stop if sqrt(H) > h, checked after every second level.
+    """SVIP on EAGLE-2's tree: stop if sqrt(H) > h, checked after every second level.
 
-    H is the entropy, at temperature 1, of what the draft has said behind the best node of the beam
-    that has proposed the newest level; the paper does not say which node's. Behind an EOS token
-    nothing is said, and the beams go on.
+    H is the draft's entropy, at temperature 1, behind the best node of the beam that proposed the
+    newest level; the paper does not say which node it takes. Behind an EOS token there is no
+    entropy, and the beams continue.
 
-    Tripping token: kept, as all nodes of its level. Score: of the level that has just been
+    Tripping token: kept, like all nodes of its level. Score: of the level that has just been
     proposed, no lag. State: none. Feedback: none.
     Source: SVIP, section 3.3 and Table 4, with one layer of EAGLE-2's settings as they are there.
 
     Attributes:
         h: threshold, >= 0.
-        every: it is asked behind each level that this divides.
+        every: the rule is asked after each level whose number this divides.
         top_k: see `Eagle2`.
         depth: see `Eagle2`.
         total: see `Eagle2`.
@@ -159,21 +159,21 @@ class TreeSVIP(Exit):
 @register
 @dataclass(frozen=True)
 class BestRate(Exit):
-    """Go on while P(the next level holds a token of the output) >= λ * (its seconds).
+    """Grow EAGLE-2's tree while P(the next level holds an output token) >= λ * (its seconds).
 
-    The chance is fitted to the probability that the draft gives the beam: an isotonic fit to the
-    prompts outside of the sequence's fold. The seconds are those of the next pass over the beam,
-    of the verification of more nodes as long as they are fewer than `total`, and of the rule. λ is
-    the rate, in tokens a second of steps, that this very rule attains: a fixed point, as of
-    `rate_optimal`, of which it is the form for trees.
+    The probability is fitted to the probability that the draft gives the beam: an isotonic fit to
+    the prompts outside the sequence's fold. The seconds are those of the next pass over the beam,
+    of verifying more nodes as long as they are fewer than `total`, and of the rule's decision. λ is
+    the rate, in tokens a second of steps, that this very rule attains. It is a fixed point as in
+    `rate_optimal`; this is its form for trees.
 
-    Tripping token: kept, as all nodes of its level. Score: of the newest level, no lag. State:
+    Tripping token: kept, like all nodes of its level. Score: of the newest level, no lag. State:
     none. Feedback: none.
     Source: ours; the sum of a level's probabilities is the indicator of Zhang et al. 2024
     ("Learning harmonized representations"), which SVIP's section 5 names.
 
     Attributes:
-        folds: into which the prompts are dealt, >= 2.
+        folds: number of folds of the prompts, >= 2.
         top_k: see `Eagle2`.
         depth: see `Eagle2`.
         total: see `Eagle2`.

@@ -18,20 +18,19 @@ from simkit.trees.base import Outcomes, TreePolicy, by_level
 @register
 @dataclass(frozen=True)
 class TreeProphet(TreePolicy):
-    """Draft and verify only nodes on the output, as many as make the total time shortest.
+    """Draft only nodes on the output, as many as make the total time shortest; needs the future.
 
-    It knows the output: of every level it drafts the node that will be accepted, as long as that is
-    among the children that were recorded, so no recorded tree of as many levels emits more in a
-    step, and none that emits as much takes less time where a pass over fewer tokens takes no more.
-    How many levels each step has is a shortest path over starts, see
-    `simkit.simulator.shortest_path`.
+    On every level it drafts the node that will be accepted, if this node is among the recorded
+    children. So no recorded tree of as many levels emits more tokens in a step. No tree that emits
+    as many takes less time, if a pass over fewer tokens does not take longer. The number of levels
+    of each step is a shortest path over starts, see `simkit.simulator.shortest_path`.
 
     Tripping token: none. Score: none. State: none; the lengths are fitted to a trace and its cost.
     Feedback: none.
     Source: ours.
 
     Attributes:
-        deepest: levels at most.
+        deepest: largest number of levels.
 
     Raises:
         PolicyError: an argument is out of range; or there is no cost.

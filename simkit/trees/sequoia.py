@@ -20,27 +20,27 @@ from traces.trees.shapes import DEEPEST, MOST_NODES, RankPath
 @register
 @dataclass(frozen=True)
 class Sequoia(FixedTree):
-    """Take the fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
+    """Draft the fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
 
-    By "paths": each rank path counts as often as the output takes it, over all starts; the tree of
-    the most frequent ones has the highest mean of accepted tokens over all starts, exactly. By
-    "ranks": as Sequoia has it, the chance that the k-th child is the output's token does not depend
-    on where its parent stands; a path's worth is the product of those, and the best tree holds the
-    paths of the highest worth, whichever children these are. Sequoia's dynamic programme gives a
-    node its first children only. That is a tree of the same worth where no rank has a higher rate
-    than the one before it. Where one has, the programme's tree can be worth less: on the
-    bundled traces, with budgets of 4 to 60 nodes, by up to 0.005 tokens a step.
+    By "paths": each rank path counts as often as the output takes it, over all starts. The tree of
+    the most frequent paths has exactly the highest mean of accepted tokens over all starts. By
+    "ranks", as in Sequoia: the chance that the k-th child is the output's token does not depend on
+    where its parent stands. A path's worth is the product of these chances, and the best tree holds
+    the paths of the highest worth, whichever children these are. Sequoia's dynamic programme gives
+    a node its first children only. Its tree has the same worth if no rank has a higher rate than
+    the one before it. If one has, its tree can be worth less: on the bundled traces, with budgets
+    of 4 to 60 nodes, by up to 0.005 tokens a step.
 
-    It is fitted to the trace that it is replayed on, as deep and as wide as that was recorded. A
-    replay starts where steps end, not everywhere, so that another tree can have a few fewer steps.
+    The tree is fitted to the trace that it is replayed on, as deep and as wide as was recorded. A
+    replay starts only where steps end, so another tree can take a few steps less.
 
     Tripping token: none. Score: none. State: none. Feedback: none.
     Source: Sequoia (arXiv 2402.12374), section 4.1.
 
     Attributes:
-        budget: nodes, the root apart.
+        budget: number of nodes, without the root.
         by: "paths" or "ranks".
-        depth: levels at most; 0: as many as were recorded.
+        depth: largest number of levels; 0: as many as were recorded.
 
     Raises:
         PolicyError: an argument is out of range.

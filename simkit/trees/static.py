@@ -61,8 +61,8 @@ class FixedTree(Growing):
             self._check_first(shape)
         if layout.paid == "none":
             raise PolicyError(
-                f"{self} is drafted whole, and a lookup proposes only what it finds: take"
-                " best_first, or a chain"
+                f"{self} needs a drafter that proposes every node, and a lookup proposes only"
+                " what it finds: take best_first, or a chain"
             )
         upto = np.arange(levels + 1)
         depth = np.array([len(path) for path in shape.paths])
@@ -84,29 +84,29 @@ class FixedTree(Growing):
         for path in shape.paths:
             if path[-1] and (*path[:-1], path[-1] - 1) not in set(shape.paths):
                 raise PolicyError(
-                    f"{self}: {list(path)} without {[*path[:-1], path[-1] - 1]}: children that are"
-                    " drawn without replacement are asked in the order in which they are drawn"
+                    f"{self}: {list(path)} needs {[*path[:-1], path[-1] - 1]}, because"
+                    " children drawn without replacement are verified in the order of the draws"
                 )
 
 
 @register
 @dataclass(frozen=True)
 class StaticTree(FixedTree):
-    """Take fixed rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
+    """Draft a fixed tree of rank paths: `[2, 0]` is the best child of the third likeliest token.
 
-    All of them are drafted and verified in every step, as far as T_max leaves levels, whatever
-    tokens they turn out to be; what stands behind an EOS token is never accepted. A chain of k
-    tokens is `static([[0], [0, 0], …])`. Any such tree can be replayed whose paths are no deeper
-    and no wider than what was recorded along the output.
+    All nodes are drafted and verified in every step, as far as T_max leaves levels, whatever tokens
+    they are. Nodes behind an EOS token are never accepted. A chain of k tokens is
+    `static([[0], [0, 0], …])`. A tree can be replayed if its paths are no deeper and no wider than
+    what was recorded along the output.
 
     Tripping token: none. Score: none. State: none. Feedback: none.
     Source: Medusa (arXiv 2401.10774), SpecInfer (2305.09781), Sequoia (2402.12374).
 
     Attributes:
-        paths: all nodes by their rank paths, each with those that lead to it.
+        paths: rank paths of all nodes, each with the paths that lead to it.
 
     Raises:
-        PolicyError: a path is no list of ranks, is named twice, or is an orphan.
+        PolicyError: a path is no list of ranks, is named twice, or its parent is missing.
     """
 
     paths: tuple[RankPath, ...] = ((0,), (1,), (0, 0))

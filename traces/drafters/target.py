@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from traces.trace import Trace
 
 _NONE = (
-    "the trace has no draft of its own: name a drafter that was attached to it with --drafter"
-    " (simkit info lists them, simkit attach adds one)"
+    "the trace has no draft of its own: name an attached drafter with --drafter (simkit"
+    " attach adds one)"
 )
 
 
@@ -36,7 +36,7 @@ class TargetAlone(DrafterKind):
     own = ("target_columns",)
     lacks = {
         "path": _NONE,
-        "select": "the trace has no draft of its own: prompts are selected of a trace of rows",
+        "select": "the trace has no draft of its own: select prompts in a trace that has one",
         "live": _NONE,
         "scores": _NONE,
     }

@@ -14,7 +14,7 @@ DEEPEST = 16
 
 @figure("PARD-2 Fig. 2a; PACER Fig. 6, several drafters", drafters=True)
 def drafters_by_depth(plot: Plot, max_draft: int = DEEPEST) -> None:
-    """Conditional acceptance by depth of each drafter: PARD, PARD-2, chains, rules, a draft model.
+    """Conditional acceptance by depth of each attached drafter.
 
     Over the steps of `fixed(max_draft)`, outside of verbatim loops where there are any; with them,
     and the marginal acceptance, in the frame.
@@ -47,13 +47,13 @@ def drafters_by_depth(plot: Plot, max_draft: int = DEEPEST) -> None:
     plot.ax.set_ylim(0, 1.02)
     plot.below()
     apart = (
-        f" outside of verbatim loops ({looped.share:.0%} of the positions), where drafts begin"
-        " anew at each stretch"
+        f" outside of verbatim loops ({looped.share:.0%} of the positions); drafts begin anew"
+        " behind each loop"
         if looped.outside is not None
         else ""
     )
     plot.caption(
         "Acceptance by position in the draft, by drafter",
-        f"Steps of fixed({max_draft}){apart}, {plot.prompts}; bars: 95% over"
-        " prompts; τ: accepted tokens a step; depths without an interval are in the frame.",
+        f"Steps of fixed({max_draft}){apart}; {plot.prompts}; bars: 95% CI over"
+        " prompts; τ: accepted tokens a step; depths without an interval are in the frame only.",
     )

@@ -20,7 +20,7 @@ BOUND = "prophet"
 
 @figure("PARD-2 Tables 1 and 2; PACER Table 4", drafters=True, grouped=True)
 def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speedup over the target alone of each drafter with its best fixed length, by task.
+    """Speedup of each drafter with its best fixed length, over the target alone, by task.
 
     The length is tuned on other prompts. The frame has the bound of each drafter (`prophet`), and τ
     of all steps and of those outside of verbatim loops.
@@ -51,6 +51,6 @@ def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     first = next(iter(found.replays.values())).study  # a target alone has no steps to price
     plot.caption(
         f"Drafters by {plot.by}",
-        f"Each with its best fixed length; n: prompts, {by.chosen};"
-        f" bars: 95% over prompts; {cost_name(first, cost)}.",
+        f"Each with its best fixed length; n: prompts; {by.chosen};"
+        f" bars: 95% CI over prompts; {cost_name(first, cost)}.",
     )

@@ -20,7 +20,7 @@ CONFIDENCE = "target_token_prob_raw"
 
 @figure("PARD-2 Fig. 2b, several drafters", drafters=True)
 def drafters_confidence(plot: Plot, bins: int = 10) -> None:
-    """Share of drafts whose first token is accepted, by the target's probability of the output's.
+    """How often a draft's first token is accepted, by the target's probability of the output token.
 
     From every position outside of verbatim loops from which there is a draft; those of a rule
     from tokens are few. ρ: Spearman's, of single positions.
@@ -56,8 +56,8 @@ def drafters_confidence(plot: Plot, bins: int = 10) -> None:
     apart = "" if left is None else " outside of verbatim loops"
     plot.caption(
         "The target's confidence and acceptance, by drafter",
-        f"Positions{apart} from which there is a draft, {plot.prompts}; bars:"
-        " 95% over prompts; dotted: acceptance = confidence.",
+        f"Positions{apart} at which a draft starts; {plot.prompts}; bars:"
+        " 95% CI over prompts; dotted: acceptance = confidence.",
     )
 
 

@@ -37,7 +37,7 @@ class DraftRows(NamedTuple):
 
 @figure("SVIP Fig. 4, several drafters", drafters=True)
 def drafters_entropy(plot: Plot, bins: int = 12) -> None:
-    """Overlap β by the draft's entropy, and SVIP's estimate, for each drafter that has a q.
+    """Overlap β by the draft's entropy, and SVIP's estimate of β, for each drafter with a q.
 
     Over the rows that are verified: all tokens of the draft before them were accepted. On a path
     each position counts once, in a lattice once for each start that reaches it.
@@ -64,8 +64,8 @@ def drafters_entropy(plot: Plot, bins: int = 12) -> None:
     plot.below()
     plot.caption(
         "The draft's entropy and acceptance, by drafter",
-        f"Rows that a draft reaches, in {how_many(bins, 'bin')}; {plot.prompts}; bars: 95%"
-        " over prompts; dotted: SVIP's estimate 1 − √(c H(q)) with each drafter's own c.",
+        f"Draft tokens that verification reaches, in {how_many(bins, 'bin')}; {plot.prompts}; bars:"
+        " 95% CI over prompts; dotted: SVIP's estimate 1 − √(c H(q)) with each drafter's own c.",
     )
 
 

@@ -62,6 +62,11 @@ def style(width: float = WIDTH, sheet: str | Path | None = None) -> Iterator[Non
 
     Raises:
         FigureError: there is no such style, or it cannot be read.
+
+    >>> from matplotlib import rcParams
+    >>> with analysis.figures.style(width=3.3):
+    ...     rcParams["font.size"]
+    7.0
     """
     size = float(np.interp(width, (WIDTHS["column"], WIDTH), (7.0, 9.0)))
     sizes: dict[Any, Any] = {

@@ -20,7 +20,7 @@ TUNED = {BEST_FIXED: FAMILIES["fixed"], "with head, h tuned": paper.policy(h="0.
 
 @figure("acceptance head Fig. 2 and Table 1", draft_model=True)
 def acceptance_head(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speed with the acceptance head against the best fixed length, by task.
+    """Speed with the acceptance head relative to the best fixed length, by task.
 
     Beside it stands what the paper compares with: the same drafts without the head, K_max = 6.
     Needs the head's scores.
@@ -49,7 +49,7 @@ def acceptance_head(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.caption(
         "What the acceptance head is worth",
         f"Best fixed length: {choices(plain)}. The paper compares with the same drafts without the"
-        f" head, {paper.WITHOUT}: {printed:.3f} with it (Table 1, Vicuna 7B, mean).",
+        f" head, {paper.WITHOUT}, and prints {printed:.3f} (Table 1, Vicuna 7B, mean).",
         f"n: prompts; tuned: {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)};"
-        " bars: 95% over prompts, paired. τ: in the frame.",
+        " bars: 95% CI over prompts, paired. τ is in the frame.",
     )

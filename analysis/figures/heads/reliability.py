@@ -23,7 +23,7 @@ HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
 
 @figure("new", "accepted", draft_model=True)
 def reliability(plot: Plot, bins: int = 10, c: float = svip.SCALE) -> None:
-    """Share of tokens accepted, by what heads and the draft's own signals predict.
+    """Share of tokens accepted, by the prediction of heads and of the draft's own signals.
 
     PACER's head predicts something else: that a token and all before it are accepted. Signals that
     the trace lacks are left out.
@@ -43,7 +43,7 @@ def reliability(plot: Plot, bins: int = 10, c: float = svip.SCALE) -> None:
             continue
         if lost := trace.n_positions - len(values.accepted):
             plot.gone.append(
-                f"{label}: no score for {how_many(lost, 'token')}, which no later pass has read."
+                f"{label}: no score for {how_many(lost, 'token')}, because no later pass read them."
             )
         facts = [
             {"signal": label, "predicted": float(x), "rows": int(n)}
@@ -63,7 +63,7 @@ def reliability(plot: Plot, bins: int = 10, c: float = svip.SCALE) -> None:
         "Does predicted acceptance come true?",
         f"{how_many(trace.n_positions, 'position')} of {plot.prompts} in"
         f" {how_many(bins, 'bin')}; bars: 95%"
-        " over prompts. Off by: expected calibration error.",
+        " CI over prompts. “Off by” is the expected calibration error.",
     )
 
 

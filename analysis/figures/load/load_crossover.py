@@ -23,7 +23,7 @@ def load_crossover(
     concurrency: tuple[int, ...] = CONCURRENCY,
     seeds: int = 4,
 ) -> None:
-    """Throughput by concurrency over that without drafts, and where lengths fall below it.
+    """Throughput relative to no drafts by concurrency, and where each length becomes slower.
 
     Args:
         cost: see `simkit.replay`; None: of an H200, `analysis.serving.COST`.
@@ -59,11 +59,11 @@ def _words(
     where = [f"{label} from {at}" for label, at in fixed.items() if at[0].isdigit()]
     under = [label for label, at in fixed.items() if at.startswith("below")]
     where += [f"{', '.join(under)} throughout"] if under else []
-    told = f"Below none: {'; '.join(where)}." if where else ""
+    told = f"Slower than no drafts: {'; '.join(where)}." if where else ""
     return [
         told,
-        f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each in flight;"
-        f" bars: 95%; exact given the"
-        f" schedule. {COST if cost is None else cost}."
+        f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each one in flight;"
+        f" bars: 95% CI; outcomes are exact,"
+        f" the schedule is simulated. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     ]

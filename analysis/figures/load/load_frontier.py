@@ -30,7 +30,7 @@ def load_frontier(
     batches: tuple[int, ...] = BATCHES,
     seeds: int = 5,
 ) -> None:
-    """Tokens a second for a user against those of the device, by batch size.
+    """Tokens a second per user and per device, by batch size.
 
     Of a recording with drafters one of each kind is drawn.
 
@@ -60,9 +60,9 @@ def load_frontier(
     plot.below(3)
     plot.caption(
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {how_many(seeds, 'run')},"
-        f" {how_many(serving.EACH, 'request')} for each; bars: 95%;"
-        f" exact given the schedule. {priced}."
+        f"Numbers: requests in flight. {how_many(seeds, 'run')},"
+        f" {how_many(serving.EACH, 'request')} for each one; bars: 95% CI;"
+        f" outcomes are exact, the schedule is simulated. {priced}."
         f" {priced_as(traces, cost)}",
     )
 

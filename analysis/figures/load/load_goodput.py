@@ -29,7 +29,7 @@ def load_goodput(
     shares: tuple[float, ...] = SHARES,
     seeds: int = 5,
 ) -> None:
-    """Requests a second that keep limits of latency, by arrival rate.
+    """Requests a second that keep the latency limits, by arrival rate.
 
     Args:
         cost: see `simkit.replay`; None: of an H200, `analysis.serving.COST`.
@@ -53,14 +53,15 @@ def load_goodput(
             plot.rows.append(row | cells(a, "goodput_s") | cells(b, "good_share"))
     ends = [0, max(load.value for load in loads)]
     plot.ax.plot(ends, ends, color=GREY, linewidth=0.8, linestyle=":", label="all")
-    plot.ax.set(xlabel="requests a second", ylabel="in time, requests a second", ylim=(0, None))
+    plot.ax.set(xlabel="arrivals, requests a second", ylabel="requests a second, in time")
+    plot.ax.set_ylim(0, None)
     plot.below(4)
     kept = " and ".join(f"{name[:4].upper()} ≤ {1e3 * s:.3g} ms" for name, s in limits.items())
     plot.caption(
         "Requests served in time, by arrival rate",
         f"In time: {kept}. {how_many(seeds, 'run')} of {how_many(REQUESTS, 'request')}; bars:"
-        f" 95%; exact given the"
-        f" schedule. {COST if cost is None else cost}."
+        f" 95% CI; outcomes are exact,"
+        f" the schedule is simulated. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )
 

@@ -41,7 +41,7 @@ def load_latency(
     shares: tuple[float, ...] = SHARES,
     seeds: int = 5,
 ) -> None:
-    """Median and 99th percentile of latencies by arrival rate, and where servers saturate.
+    """Median and 99th percentile of latency by arrival rate, and where servers saturate.
 
     A server saturates at the rate at which it serves requests while as many are always in flight
     as can run.
@@ -65,9 +65,10 @@ def load_latency(
     shown = ", ".join(f"{label} {e.value or 0.0:.1f}" for label, e in ends.items())
     plot.caption(
         "Latencies by arrival rate",
-        f"Lines: median, pale: 99th percentile; {how_many(seeds, 'run')} of"
-        f" {how_many(REQUESTS, 'request')}; bars: 95%;"
-        f" exact given the schedule. With {LARGEST} in flight, requests a second: {shown}."
+        f"Lines: median; pale: 99th percentile; {how_many(seeds, 'run')} of"
+        f" {how_many(REQUESTS, 'request')}; bars: 95% CI;"
+        f" outcomes are exact, the schedule is simulated. Saturated, with {LARGEST} in flight,"
+        f" requests a second: {shown}."
         f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )
@@ -75,7 +76,7 @@ def load_latency(
 
 def _panels(ax: Axes, found: Curves, ends: dict[str, Estimate]) -> None:
     """A panel for each measure, with a line where each server saturates."""
-    both = panels(ax, "requests a second", list(MEASURES.values()))
+    both = panels(ax, "arrivals, requests a second", list(MEASURES.values()))
     heights: dict[str, list[float]] = {name: [] for name in MEASURES}
     for label, one in found.of.items():
         look, end = of_controller(label), ends[label].value or 0.0

@@ -60,9 +60,9 @@ def load_timeline(
     plot.below(4)
     plot.caption(
         "Draft lengths and batches under a burst",
-        f"Above: draft tokens verified a step. One run of {how_many(requests, 'request')},"
-        f" {TIMES:g} times as"
-        f" many a second where it is grey, at most {LARGEST} at once; exact given the schedule."
+        f"Top: draft tokens verified a step. One run of {how_many(requests, 'request')}, at most"
+        f" {LARGEST} at once; grey: {TIMES:g} times as many arrivals a second;"
+        " outcomes are exact, the schedule is simulated."
         f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )

@@ -23,7 +23,7 @@ SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head",
 
 @figure("PACER Table 3")
 def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speed and τ of dynamic policies, each against the best fixed draft length.
+    """Speed and τ of dynamic policies, each relative to the best fixed draft length.
 
     τ of all steps, and of those outside of verbatim loops of the output; speeds of whole outputs.
     """
@@ -31,7 +31,7 @@ def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     speeds = against_fixed(found)
     base = found.pop("fixed")
     if not base.counts["accepted"].any():
-        raise FigureError("dynamic_policies: the best fixed length accepts no token to compare by")
+        raise FigureError("dynamic_policies: the best fixed length accepts no token")
     free = outside_loops.if_any(plot.under(cost), {"fixed": base, **found})
     plot.rows = [{"policy": "fixed", "setting": base.spec} | _taus(base.counts, free.get("fixed"))]
     ratios = {name: _ratio(one.counts, base.counts) for name, one in found.items()}
@@ -54,9 +54,9 @@ def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     printed = " hollow: PACER Table 3;" if TABLE_3.rows.keys() & found.keys() else ""
     plot.caption(
         "Dynamic draft lengths against the best fixed one",
-        f"Filled: this trace, {plot.prompts}, {chosen(plot.trace)};{printed}"
-        f" bars: 95%, paired, those of speeds for all {len(speeds)} at once.",
-        "×: τ outside of verbatim loops, over that of the best fixed length there." if free else "",
+        f"Filled: this trace, {plot.prompts}; {chosen(plot.trace)};{printed}"
+        f" bars: 95% CI, paired; those of speeds hold for all {len(speeds)} at once.",
+        "×: τ outside of verbatim loops ÷ that of the best fixed length there." if free else "",
         f"{plot.cost_name(cost)}. Best fixed length: {choices(base)}.",
     )
 

@@ -42,7 +42,7 @@ def forward_passes(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.ax.set(ylabel="PACER ÷ the best fixed length")
     plot.caption(
         "Passes that PACER saves",
-        f"{plot.prompts}, {plot.groups.chosen}; {plot.cost_name(cost)};"
-        " bars: 95% over prompts, paired.",
+        f"{plot.prompts}; {plot.groups.chosen}; {plot.cost_name(cost)};"
+        " bars: 95% CI over prompts, paired.",
         f"Best fixed length: {choices(fixed)}. PACER: {choices(one)}.",
     )

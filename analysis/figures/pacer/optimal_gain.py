@@ -17,7 +17,7 @@ PRINTED["time"] = 1 / pacer.OPTIMAL_SPEED[0]
 
 @figure("PACER Fig. 2b", grouped=True)
 def optimal_gain(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Passes and time with γ* in every step, against the best fixed draft length."""
+    """Passes and time with γ* in every step, relative to the best fixed draft length."""
     at = plot.under(cost)
     length, fixed = at.best_length, at.best_fixed
     best = plot.replays({"γ*": "oracle"}, cost)["γ*"]
@@ -30,9 +30,9 @@ def optimal_gain(plot: Plot, cost: AnyCost | None = None) -> None:
     passes(plot, plot.groups.masks, pairs, PRINTED, "PACER Fig. 2b, HumanEval")
     plot.ax.set(ylabel=f"γ* ÷ best fixed length (γ = {length})")
     plot.caption(
-        "Drafting just what will be accepted",
-        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% over prompts, paired."
-        f" fixed({length}): the fastest on all these prompts, one length for all {plot.by}s.",
+        "Drafting exactly what will be accepted",
+        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% CI over prompts, paired."
+        f" fixed({length}) is the fastest on these prompts, one length for all {plot.by}s.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
     )

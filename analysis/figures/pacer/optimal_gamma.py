@@ -16,7 +16,7 @@ from simkit.simulator.arguments import AnyCost
 
 @figure("PACER Table 16; PEARL Table 14", "accepted")
 def optimal_gamma(plot: Plot, cost: AnyCost | None = None, longest: int | None = None) -> None:
-    """Speedup of every fixed draft length by task, the best ones, and the i.i.d. law's.
+    """Speedup of every fixed draft length by task, the best lengths, and the i.i.d. law's curve.
 
     Args:
         longest: γ; None means 12, or Γ if that is less.
@@ -48,7 +48,7 @@ def optimal_gamma(plot: Plot, cost: AnyCost | None = None, longest: int | None =
     n = ", ".join(f"{t} {int(some.sum())}" for t, some in each_task(trace).items() if t in shown)
     plot.caption(
         "Speed by fixed draft length",
-        f"Prompts: {n}; {plot.cost_name(cost)}; bars: 95% over prompts; rings: fastest γ.",
+        f"Prompts: {n}; {plot.cost_name(cost)}; bars: 95% CI over prompts; rings: fastest γ.",
         which,
     )
 

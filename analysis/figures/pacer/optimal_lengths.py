@@ -16,7 +16,7 @@ LONGEST = 12  # lengths drawn; those beyond are in the frame
 
 @figure("PACER section 3.1; PEARL Fig. 2b", "accepted")
 def optimal_lengths(plot: Plot) -> None:
-    """Share of steps that could use so many draft tokens or more, by task.
+    """Share of steps whose optimal draft length is at least k tokens, by task.
 
     Of all tasks together also outside of verbatim loops of the output; of each task in the frame.
     """
@@ -52,7 +52,7 @@ def optimal_lengths(plot: Plot) -> None:
     plot.below(3)
     plot.caption(
         "How many draft tokens a step can use",
-        f"{plot.prompts}; beyond {LONGEST} tokens not drawn; bars: 95% over"
-        f" prompts. {looped.share:.0%} of the positions repeat a verbatim loop.",
+        f"{plot.prompts}; lengths beyond {LONGEST} are not drawn; bars: 95% CI over"
+        f" prompts. {looped.share:.0%} of the positions lie in verbatim loops.",
         which,
     )

@@ -16,7 +16,7 @@ OUTSIDE = ", outside of loops"
 def position_decay(
     plot: Plot, max_draft: int | None = None, starts: Literal["steps", "every"] = "steps"
 ) -> None:
-    """Acceptance by depth, conditional and marginal, and what independent tokens would give.
+    """Conditional and marginal acceptance by depth, and what independent tokens would give.
 
     Args:
         max_draft: γ of the drafts; None means 16, or Γ if that is less.
@@ -41,13 +41,13 @@ def position_decay(
     what = (
         f"steps of fixed({longest})" if starts == "steps" else f"drafts of {longest}, every start"
     )
-    anew = "; outside, drafts begin anew at each stretch between loops" if OUTSIDE in curves else ""
+    anew = "; outside of them, drafts begin anew behind each loop" if OUTSIDE in curves else ""
     deepest = int(found.at_risk[-1]) if len(found.depth) else 0
     plot.caption(
         "Acceptance by position in the draft",
-        f"{len(taken['']):,} {what}, {plot.prompts}; at depth {len(found.depth)} still"
-        f" {deepest:,} drafts; bars: 95% over prompts. {plot.study.loops.share:.0%} of the"
-        f" positions repeat a verbatim loop{anew}. PARD-2 Fig. 2a prints the conditional ratio.",
+        f"{len(taken['']):,} {what}, {plot.prompts}; {deepest:,} drafts reach"
+        f" depth {len(found.depth)}; bars: 95% CI over prompts. {plot.study.loops.share:.0%} of the"
+        f" positions lie in verbatim loops{anew}. PARD-2 Fig. 2a prints the conditional ratio.",
     )
 
 

@@ -32,7 +32,7 @@ NAMES = ("prefill", "draft model", "target model", "decisions and heads", "other
 
 @figure("PACER Table 15")
 def runtime_breakdown(plot: Plot, cost: AnyCost = DEEPSEEK) -> None:
-    """Shares of the time in drafting, verification and decisions, by policy.
+    """Shares of time spent on drafting, verification and decisions, by policy.
 
     Args:
         cost: see `simkit.replay`; the default is the paper's pair, whose head was timed.
@@ -67,7 +67,7 @@ def runtime_breakdown(plot: Plot, cost: AnyCost = DEEPSEEK) -> None:
     plot.caption(
         "What the time goes into",
         f"{plot.prompts}; times: {cost}. PACER Table 15, DeepSeek, HumanEval:"
-        f" {_printed()}. Lines: the end of a part, 95% over prompts.",
+        f" {_printed()}. Lines: 95% CI of a part's end, over prompts.",
         f"{length} is the fastest on these prompts.",
         f"Not tuned: {defaults}." if defaults else "",
     )

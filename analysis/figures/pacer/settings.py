@@ -53,7 +53,7 @@ _HEADS = {
 VARIED = {
     "pacer_components": Varied(
         "PACER Table 5",
-        "PACER, its parts left out, and plain speculation with the best fixed length.",
+        "PACER, PACER without one of its parts, and plain speculation with its best fixed length.",
         "What PACER's parts are worth, at the paper's settings",
         "method",
         "PACER",
@@ -61,7 +61,7 @@ VARIED = {
     ),
     "pacer_criteria": Varied(
         "PACER Table 7",
-        "PACER stopping by the mean, any, or the last score of a block.",
+        "Speed of PACER when it stops by the mean, by any, or by the last score of a block.",
         "When PACER stops, at the paper's settings",
         "halting criterion",
         "mean",
@@ -69,7 +69,7 @@ VARIED = {
     ),
     "pacer_attention": Varied(
         "PACER Table 8",
-        "PACER's heads that see the whole context, the draft, or the block.",
+        "Speed of PACER whose head sees the whole context, only the draft, or only the block.",
         "What PACER's head attends to, at the paper's settings",
         "context scope",
         "full context",
@@ -120,14 +120,14 @@ def _figure(name: str) -> Callable[..., Drawn]:
         if one.axis:
             against = f"{one.head} = {one.against}"
             swept(plot.ax, one.arms, found, against, one.axis, paper)
-            how = "Other settings: the paper's."
+            how = "Other settings are the paper's."
         else:
             ranked(plot.ax, one.arms, found, one.against, paper)
             how = "τ: accepted tokens a step."
         used = {times: costs[times] for times in found.speeds}
         plot.caption(
             one.title,
-            f"{plot.prompts}; bars: 95% over prompts, paired. {how}",
+            f"{plot.prompts}; bars: 95% CI over prompts, paired. {how}",
             _best_fixed(plot, used) if one.arms is _COMPONENTS else "",
         )
 

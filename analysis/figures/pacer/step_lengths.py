@@ -20,7 +20,7 @@ from traces.messages import how_many
 
 @figure("PACER Fig. 2a; PEARL Fig. 2b", "accepted")
 def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> pl.DataFrame:
-    """Optimal draft length γ* step by step, and the best fixed one.
+    """Optimal draft length γ* of each step, and the best fixed length.
 
     Steps that begin in a verbatim loop of the output are told apart.
 
@@ -40,13 +40,13 @@ def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> p
         ax.axhline(best, color=COLORS[1], linestyle="--", label=f"best fixed γ = {best}")
         found = found.with_columns(best_fixed=best)
     except MissingError:
-        plot.notes.append("No times, so no best fixed length.")
+        plot.notes.append("No best fixed length, because there are no times.")
     _name_tasks(ax, found["task"].to_list())
     plot.below()
     plot.caption(
         "The optimal draft length, step by step",
-        f"First {how_many(each, 'step')} of each task; {plot.prompts}. All steps: {_spread(runs)}.",
-        f"{study.loops.share:.0%} of the positions repeat a verbatim loop"
+        f"First {how_many(each, 'step')} of each task; {plot.prompts}. All: {_spread(runs)}.",
+        f"{study.loops.share:.0%} of the positions lie in verbatim loops"
         + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
     )
     return found
@@ -88,7 +88,7 @@ def _name_tasks(ax: Axes, task: list[str]) -> None:
 def _spread(runs: drafts.Drafts) -> str:
     """Quantiles in words."""
     half, most, longest = np.quantile(runs.accepted, [0.5, 0.9, 1.0]) if len(runs) else np.zeros(3)
-    return f"{len(runs):,}, median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
+    return f"{len(runs):,} steps, median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
 
 
 def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
@@ -96,7 +96,7 @@ def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
     x = np.arange(len(y))
     for some, color, hatch, label in (
         (~cut & ~looped, COLORS[0], "", "ended by a rejection"),
-        (~cut & looped, COLORS[5], "....", "the same, begun in a loop"),
+        (~cut & looped, COLORS[5], "....", "ended by a rejection, begun in a loop"),
         (cut, COLORS[4], "////", "cut off by the end of the text"),
     ):
         if y[some].any():

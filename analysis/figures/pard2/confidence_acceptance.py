@@ -43,6 +43,6 @@ def confidence_acceptance(plot: Plot, bins: int = 10) -> None:
     plot.below(2)
     plot.caption(
         "The target's confidence and acceptance",
-        f"{how_many(len(x), 'position')} of {plot.prompts}; figures: positions in a bin; bars:"
-        f" 95% over prompts. {looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
+        f"{how_many(len(x), 'position')} of {plot.prompts}; numbers: positions in a bin; bars:"
+        f" 95% CI over prompts. {looped.share:.0%} of the positions lie in verbatim loops{apart}.",
     )

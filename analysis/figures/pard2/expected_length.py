@@ -27,7 +27,7 @@ class _ExpectedLengths(NamedTuple):
 
 @figure("PARD-2 acceptance length, Eqs. 3 and 9", "target_token_prob_raw", "accepted")
 def expected_length(plot: Plot) -> None:
-    """Mean accepted length of drafts of K tokens, and that expected by PARD-2's CAT confidences.
+    """Mean accepted length of drafts of K tokens, measured and predicted by PARD-2's confidences.
 
     With verbatim loops of the output and without.
     """
@@ -51,9 +51,9 @@ def expected_length(plot: Plot) -> None:
     told = "; ".join(f"{text(some.of[-1].correlation, '.2f')}{some.end}" for some in shown)
     plot.caption(
         "Expected acceptance length",
-        f"Drafts from every position with K tokens behind it; {plot.prompts}; bars: 95% over"
-        f" prompts. {plot.study.loops.share:.0%} of the positions repeat a verbatim loop.",
-        f"At K = {lengths[-1]}: correlation of predicted and accepted {told}.",
+        f"Drafts from every position with K tokens to come; {plot.prompts}; bars: 95% CI over"
+        f" prompts. {plot.study.loops.share:.0%} of the positions lie in verbatim loops.",
+        f"Correlation of predicted and accepted length at K = {lengths[-1]}: {told}.",
     )
 
 

@@ -18,7 +18,7 @@ DEEPEST = 16
 
 @figure("new", drafters=True)
 def parallel_stop(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Time lost against the prophet by verifying k tokens of a parallel draft: late, and early.
+    """Time lost against the prophet by verifying too few or too many tokens of a parallel draft.
 
     Late is what verifying tokens behind the first rejected one took; early is the rest: steps that
     longer verification would have saved. The draft's pass is paid whatever is verified. Shows a
@@ -43,10 +43,10 @@ def parallel_stop(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.below()
     first = next(iter(found.values())).study
     plot.caption(
-        "Stopping a parallel draft early against late",
-        "Late: verifying tokens behind the first rejected one; early: the rest, steps that"
-        f" verifying more would have saved. {cost_name(first, cost)}; {plot.prompts};"
-        " bars: 95% over prompts.",
+        "Verifying too many or too few tokens of a parallel draft",
+        "Late: time for verifying tokens after the first rejected one; early: the rest, for steps"
+        f" that verifying more would have saved. {cost_name(first, cost)}; {plot.prompts};"
+        " bars: 95% CI over prompts.",
     )
 
 

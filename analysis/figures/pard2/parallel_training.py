@@ -115,7 +115,7 @@ def filled(found: Trained, rows: Sequence[TrainedRow]) -> list[tuple[TrainedRow,
 
 @figure("PARD-2 Tables 3, 4 and 5", drafters=True)
 def parallel_training(plot: Plot) -> None:
-    """Accepted tokens a step of parallel drafters that were trained to differ in one setting."""
+    """Accepted tokens a step of parallel drafters whose training differs in one setting."""
     found, ax = Trained(plot.study), plot.ax
     labels: dict[float, str] = {}  # by height
     mine, printed, compared, height = [], [], [], 0.0
@@ -146,10 +146,10 @@ def parallel_training(plot: Plot) -> None:
     outside = plot.study.loops.outside is not None
     seeds = max(int(r["seeds"] or 0) for r in plot.rows)
     plot.caption(
-        "How parallel drafters are trained",
-        f"Table: row (τ{' outside of verbatim loops, τ with them' if outside else ''});"
+        "What the training of a parallel drafter changes",
+        f"Labels: table, row (τ{' outside of verbatim loops, τ with them' if outside else ''});"
         f" points: τ{' outside of loops' if outside else ''} ÷ that of the table's first row.",
-        f"{plot.prompts}, {how_many(seeds, 'seed')} of training; bars: 95% over both.",
+        f"{plot.prompts}, {how_many(seeds, 'seed')} of training; bars: 95% CI over both.",
     )
 
 

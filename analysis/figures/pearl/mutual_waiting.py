@@ -15,7 +15,7 @@ PARTS = {"drafting, target waits": "draft_s", "verification, draft waits": "veri
 
 @figure("PEARL Fig. 2a", draft_model=True)
 def mutual_waiting(plot: Plot, cost: AnyCost | None = None, longest: int | None = None) -> None:
-    """Time of the drafting phase and of the verification phase of a step, by draft length.
+    """Time of a step's drafting phase and of its verification phase, by draft length.
 
     Args:
         longest: γ; None means 10, or two beyond c, and at most Γ.
@@ -39,5 +39,5 @@ def mutual_waiting(plot: Plot, cost: AnyCost | None = None, longest: int | None 
     size = f", at most ±{max(arms):.1%} of the value" if arms else ""
     plot.caption(
         "Drafting and verification phases of a step",
-        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% over prompts{size}.",
+        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% CI over prompts{size}.",
     )

@@ -58,11 +58,11 @@ def pearl_accepted(plot: Plot, cost: AnyCost | None = None) -> None:
     printed = pearl.PAIRS[pearl.DEEPSEEK]
     plot.caption(
         "Accepted tokens between two rejections",
-        f"n: prompts; {window_words(at)}; {plot.cost_name(cost)}; bars: 95% over prompts.",
+        f"n: prompts; {window_words(at)}; {plot.cost_name(cost)}; bars: 95% CI over prompts.",
         "PEARL Table 7, DeepSeek 1.3B/33B: mean accepted tokens (MAT)"
         f" {printed.pearl_accepted}; plain speculation {printed.plain_accepted} accepted a step at"
-        f" γ = {printed.best_length}. A run between rejections is never shorter than what a step"
-        " accepts of it.",
+        f" γ = {printed.best_length}. A run between rejections is at least as long as what one"
+        " step accepts of it.",
     )
 
 

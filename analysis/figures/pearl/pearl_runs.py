@@ -18,7 +18,7 @@ PRINTED: dict[str, float] = dict(
 
 @figure("PEARL Table 11", draft_model=True, grouped=True)
 def pearl_runs(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Runs of both models and time of PEARL, against fixed drafts of as many tokens."""
+    """Passes of both models and time of PEARL, relative to fixed drafts of the same length."""
     at = plot.under(cost)
     window, best = at.window, at.best_fixed
     arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
@@ -36,7 +36,7 @@ def pearl_runs(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.ax.set(ylabel=f"pearl({window}) ÷ fixed({window})")
     plot.caption(
         "Model runs of PEARL and of plain speculation",
-        f"Times as fast as the best fixed length, {best.spec}: {text(speed(mine, best), '.2f')}.",
+        f"Speed ÷ that of the best fixed length, {best.spec}: {text(speed(mine, best), '.2f')}.",
         f"{plot.prompts}; {window_words(at)}; {plot.cost_name(cost)};"
-        " bars: 95% over prompts, paired.",
+        " bars: 95% CI over prompts, paired.",
     )

@@ -18,7 +18,7 @@ ARMS = (
 
 @figure("PEARL Table 4", draft_model=True)
 def pearl_strategies(plot: Plot, cost: AnyCost | None = None) -> None:
-    """PEARL, without pre-verify, and without post-verify.
+    """Speed of PEARL, of PEARL without pre-verify, and of PEARL without post-verify.
 
     Args:
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
@@ -34,6 +34,6 @@ def pearl_strategies(plot: Plot, cost: AnyCost | None = None) -> None:
     ranked(plot.ax, ARMS, found, "PEARL", "PEARL Table 4, DeepSeek 1.3B/33B")
     plot.caption(
         "What PEARL's strategies are worth",
-        f"{plot.prompts}; bars: 95% over prompts, paired. {', '.join(windows)};"
-        " draft and target on devices of their own. τ: accepted tokens a step.",
+        f"{plot.prompts}; bars: 95% CI over prompts, paired. {', '.join(windows)};"
+        " draft and target on separate devices. τ: accepted tokens a step.",
     )

@@ -15,7 +15,7 @@ from simkit.simulator.arguments import AnyCost
 
 @figure("PEARL Tables 5 and 6", draft_model=True)
 def pearl_window(plot: Plot, cost: AnyCost | None = None, longest: int | None = None) -> None:
-    """Speedup of PEARL by its window γ, task by task, and the window round(c).
+    """Speedup of PEARL by its window γ and by task, and the window round(c).
 
     Args:
         longest: γ; None means `Replays.longest_window`.
@@ -43,8 +43,8 @@ def pearl_window(plot: Plot, cost: AnyCost | None = None, longest: int | None = 
     plot.below()
     plot.caption(
         "PEARL's window",
-        f"{plot.prompts}; {plot.cost_name(cost)}; draft and target on devices of"
-        " their own; bars: 95% over prompts.",
+        f"{plot.prompts}; {plot.cost_name(cost)}; draft and target on separate"
+        " devices; bars: 95% CI over prompts.",
         which,
-        f"Whether round(c) is best cannot be seen: {why}." if why else "",
+        f"Whether round(c) is the best window cannot be seen: {why}." if why else "",
     )

@@ -60,8 +60,8 @@ def timeline(
     emitted = ", ".join(f"{spec} {how_many(n, 'token')}" for spec, n in sums.iter_rows())
     plot.caption(
         "Draft and target, in turn and at the same time",
-        f"Prompt {which}; {words}{plot.cost_name(cost)}. Figures: tokens that a step emits;"
-        f" after {end_ms:.4g} ms: {emitted}.",
+        f"Prompt {which}; {words}{plot.cost_name(cost)}. Numbers: tokens that a step emits;"
+        f" tokens after {end_ms:.4g} ms: {emitted}.",
     )
     return shown
 

@@ -40,7 +40,7 @@ def scaled(c: float) -> Linear:
 
 @figure("new", draft_model=True)
 def batch_speedup(plot: Plot, c: float = 8.0) -> None:
-    """Speedup of tuned policies by batch size, where passes take fixed + per-token time.
+    """Speedup of tuned policies by batch size; passes take a fixed time plus a time per token.
 
     All sequences of a batch step together and drafts are as long on average as alone: a token
     costs a pass B times its per-token time, and its fixed time is shared by B.
@@ -71,10 +71,10 @@ def batch_speedup(plot: Plot, c: float = 8.0) -> None:
     plot.below(5)
     plot.caption(
         "Speedup by batch size under a linear cost",
-        f"Target pass of Llama-3.1-8B on H100, fitted by SpecDecode-Bench: "
+        f"Target pass, fitted by SpecDecode-Bench to Llama-3.1-8B on an H100: "
         f"{1e3 * cost.target_s:.2f} ms + {1e3 * cost.target_per_token_s:.3f} ms a token of the"
-        f" batch + its context's; draft: 1/{c:g} of it. {plot.prompts},"
-        f" {chosen(plot.trace)}; bars: 95% over prompts.",
+        f" batch + its context's time; draft pass: 1/{c:g} of that. {plot.prompts};"
+        f" {chosen(plot.trace)}; bars: 95% CI over prompts.",
     )
 
 

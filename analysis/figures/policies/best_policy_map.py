@@ -60,10 +60,10 @@ def best_policy_map(plot: Plot, groups: int = 6) -> None:
     plot.rows += rows
     plot.caption(
         "Which policy is fastest",
-        f"{plot.prompts} in {how_many(len(parts), 'group')} by mean β, {chosen(plot.trace)};"
-        " costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
-        f"Figures: speedup over the target alone; *: alone the fastest in {SURE:.0%} of resamples"
-        " of prompts; of equals the first is drawn. Intervals are in the frame.",
+        f"{plot.prompts} in {how_many(len(parts), 'group')} by mean β; {chosen(plot.trace)};"
+        " costs: 1 for a draft pass, c for a target pass of any size, no overheads.",
+        f"Numbers: speedup over the target alone; *: the only fastest in {SURE:.0%} of resamples"
+        " of prompts; of equal policies the first is drawn. Intervals are in the frame.",
     )
 
 

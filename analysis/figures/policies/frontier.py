@@ -25,7 +25,7 @@ LEADER |= {"color": GREY, "linewidth": 0.5}
 
 @figure("new")
 def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speed of every policy against the share of its time that emits nothing."""
+    """Speed of every policy, by the share of its time that emits no token."""
     found = plot.tuned(FAMILIES | HINDSIGHT, cost)
     speeds = against_fixed(found)
     rows: list[dict[str, Any]] = []
@@ -44,9 +44,9 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     hindsight = [f"{name} {text(e, '.2f')}" for name, e in speeds.items() if name in HINDSIGHT]
     plot.caption(
         "Speed and overhead of all policies",
-        f"{plot.prompts}, {chosen(plot.trace)}; line: no policy with less overhead is"
-        f" faster; bars: 95%, up and down for all {len(speeds)} at once, paired.",
-        f"Not drawn, with the future known: {', '.join(hindsight)}." if hindsight else "",
+        f"{plot.prompts}; {chosen(plot.trace)}; line: policies that none with less overhead"
+        f" beats; bars: 95% CI, paired; those of speeds hold for all {len(speeds)} at once.",
+        f"Not drawn, because they know the future: {', '.join(hindsight)}." if hindsight else "",
         f"{plot.cost_name(cost)}. Best fixed length: {choices(found['fixed'])}.",
     )
 

@@ -28,7 +28,7 @@ MEANING = {
 
 @figure("new", grouped=True)
 def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Time between the tuned fixed length and the prophet: reachable, overhead, unreachable."""
+    """Time between the tuned fixed length and the prophet: saved, decision cost, unreachable."""
     ax, each = plot.ax, plot.tuned(FAMILIES, cost)
     whole = tuple(FAMILIES[name] for name in each)
     wanted = {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}
@@ -54,7 +54,7 @@ def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.below()
     plot.caption(
         "From the best fixed length to the prophet",
-        "n: prompts; bars below each end: 95% of that part over prompts, paired."
+        "n: prompts; lines below a part's end: its 95% CI over prompts, paired."
         f" Best policy: {choices(best)}; best fixed length: {choices(fixed)};"
         f" {by.chosen}; {plot.cost_name(cost)}.",
     )

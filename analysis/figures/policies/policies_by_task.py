@@ -20,7 +20,7 @@ from simkit.simulator.arguments import AnyCost
 
 @figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1", grouped=True)
 def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speedup over the target alone of the papers' policies, by task.
+    """Speedup of the papers' policies over the target alone, by task.
 
     Where a drafter from tokens alone is attached, also its own, and that of the model under PACER's
     policy behind it. τ is in the frame: of all steps, and of those outside of verbatim loops of the
@@ -48,8 +48,8 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.below(4)
     plot.caption(
         f"Policies by {plot.by}",
-        f"n: prompts, {by.chosen}; {plot.cost_name(cost)}; bars: 95% over"
-        f" prompts (of each policy: policies of one {plot.by} share prompts).",
+        f"n: prompts; {by.chosen}; {plot.cost_name(cost)}; bars: 95% CI over"
+        f" prompts, not of differences: policies of one {plot.by} share prompts.",
     )
 
 

@@ -17,7 +17,7 @@ from traces.messages import how_many
 
 @figure("new")
 def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -> None:
-    """How much longer policies take than the prophet, by position in the output.
+    """How much more time policies take than the prophet, by position in the output.
 
     A step's time is shared evenly over the tokens that it emits; prefill is left out.
 
@@ -48,8 +48,8 @@ def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -
     how = chosen(trace) if folds(trace) is None else most
     plot.caption(
         "Regret against the prophet, by position in the text",
-        f"{how_many(len(best), 'prompt')}, fewer where outputs have ended (frame); {how};"
+        f"{how_many(len(best), 'prompt')}, fewer where outputs have ended (see the frame); {how};"
         f" prefill left out;"
         f" {plot.cost_name(cost)};"
-        " bars: 95% over prompts, paired.",
+        " bars: 95% CI over prompts, paired.",
     )

@@ -15,7 +15,7 @@ ARMS = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
 
 @figure("new", grouped=True)
 def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
-    """How much longer policies take than the prophet, by task."""
+    """How much more time policies take than the prophet, by task."""
     at, by = plot.under(cost), plot.groups
     found = {name: by.of(at, one) for name, one in plot.tuned(ARMS, cost).items()}
     best, masks = found.pop("prophet").total_s, by.masks
@@ -31,5 +31,5 @@ def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.below(4)
     plot.caption(
         f"Regret against the prophet, by {plot.by}",
-        f"n: prompts, {by.chosen}; {plot.cost_name(cost)}; bars: 95% over prompts, paired.",
+        f"n: prompts; {by.chosen}; {plot.cost_name(cost)}; bars: 95% CI over prompts, paired.",
     )

@@ -60,9 +60,9 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
     plot.caption(
         "Draft length and accepted length",
         "Outline: drafted; filled: accepted; %: their ratio; n: prompts,"
-        f" {plot.sampling}; lines: 95% over prompts.",
-        "Outside of loops: steps that begin outside of verbatim loops of the output, their tokens"
-        " up to the next loop; all prompts."
+        f" {plot.sampling}; lines: 95% CI over prompts.",
+        "Outside of loops: steps of all prompts that begin outside of verbatim loops, with their"
+        " tokens up to the next loop."
         if free
         else "",
     )

@@ -44,6 +44,6 @@ def entropy_acceptance(plot: Plot, bins: int = 16) -> None:
     plot.caption(
         "Acceptance by the draft's entropy",
         f"{how_many(len(h), 'position')} of {plot.prompts}, {plot.sampling}; bins of equal counts;"
-        " bars: 95% over prompts.",
-        f"{looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
+        " bars: 95% CI over prompts.",
+        f"{looped.share:.0%} of the positions lie in verbatim loops{apart}.",
     )

@@ -13,7 +13,7 @@ from traces.messages import how_many
 
 @figure("SVIP Fig. 4 and appendix B", "draft_entropy", "cross_entropy", "overlap", draft_model=True)
 def entropy_bound(plot: Plot, bins: int = 40, c: float | None = None) -> None:
-    """Overlap β, Pinsker's bound, Bretagnolle and Huber's, and SVIP's estimate, by rank of β.
+    """Overlap β with Pinsker's bound, Bretagnolle and Huber's bound, and SVIP's estimate.
 
     Args:
         bins: of positions sorted by β, as many in each; lines join the bins' means.
@@ -48,7 +48,7 @@ def entropy_bound(plot: Plot, bins: int = 40, c: float | None = None) -> None:
     plot.caption(
         "Acceptance, its bounds, and the estimate from the draft's entropy",
         f"{how_many(len(beta), 'position')} of {plot.prompts} in {how_many(bins, 'bin')};"
-        f" bands: 95% over prompts."
+        f" bands: 95% CI over prompts."
         f" Fitted c = {text(fitted)}; the estimate lies below β in {text(tight.below, '.2f')} of"
         " positions.",
         f"Pinsker ÷ Bretagnolle–Huber − 1 (means) = {text(tight.gain, '+.2f')}, with negative "

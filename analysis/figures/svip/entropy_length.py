@@ -29,15 +29,15 @@ def entropy_length(plot: Plot, bins: int = 16, draft_length: int | None = None) 
     if (left := looped.outside) is not None:
         starts = drafts.every_start(left.cut(layout.ahead), left.offsets, *limits)
         _curve(plot, 1, h[left.rows], starts.accepted, left.prompts, bins)
-    plot.ax.set(xlabel="draft entropy H(q) of the first token, nats", ylabel="accepted tokens a")
+    plot.ax.set(xlabel="draft entropy H(q) of the first token, nats", ylabel="accepted tokens, a")
     plot.ax.set_ylim(0)
     plot.below(2)
     plot.caption(
         "Accepted length by the draft's entropy",
         f"Drafts of {how_many(longest, 'token')} from all {how_many(len(h), 'position')} of"
         f" {plot.prompts},"
-        f" {plot.sampling}; bars: 95% over prompts. {looped.share:.0%} of the positions"
-        " repeat a verbatim loop.",
+        f" {plot.sampling}; bars: 95% CI over prompts. {looped.share:.0%} of the positions"
+        " lie in verbatim loops.",
     )
 
 

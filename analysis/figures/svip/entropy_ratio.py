@@ -17,7 +17,7 @@ LONGEST = 4.0  # ratios beyond are counted in the last bar
 
 @figure("SVIP Fig. 3", "draft_entropy", "cross_entropy", draft_model=True)
 def entropy_ratio(plot: Plot, bins: int = 60) -> None:
-    """How often cross entropy is how many times the draft's entropy.
+    """Distribution of the ratio of cross entropy to the draft's entropy.
 
     Args:
         bins: from 1 to 4; what lies beyond is in the last.
@@ -51,7 +51,7 @@ def entropy_ratio(plot: Plot, bins: int = 60) -> None:
         "Cross entropy as a multiple of entropy",
         f"In {low:g} – {high:g} (solid bars): {text(found.in_band)} of"
         f" {how_many(len(found.values), 'position')},"
-        f" {plot.prompts}; 95% over prompts.",
-        f"Median (dashed): {text(median, '.2f')}. H(q) too small to divide by: {found.left_out}.",
-        f"Stored in {bits} bits: each entropy is drawn from what rounds to it." if bits else "",
+        f" {plot.prompts}; 95% CI over prompts.",
+        f"Median (dashed): {text(median, '.2f')}. Left out, H(q) too small: {found.left_out}.",
+        f"Stored in {bits} bits: each is drawn from the values that round to it." if bits else "",
     )

@@ -54,8 +54,8 @@ def text_position(plot: Plot) -> None:
     plot.below(2)
     plot.caption(
         "Acceptance and entropy by position in the text",
-        f"{plot.prompts}, fewer where outputs have ended (frame: rows);"
-        f" {looped.share:.0%} of the positions repeat a verbatim loop; bars: 95% over prompts.",
+        f"{plot.prompts}, fewer where outputs have ended (see the frame's rows);"
+        f" {looped.share:.0%} of the positions lie in verbatim loops; bars: 95% CI over prompts.",
     )
 
 

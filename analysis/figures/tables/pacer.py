@@ -40,8 +40,8 @@ def policies(at: Replays) -> FilledTable:
     found |= {name: token_drafters.alone(at, name) for name in names}
     found["PACER"] = replayed(at, FAMILIES["PACER"])
     if names:
-        note += f" In the place of Lookahead and REST: {', '.join(names)}, all that they propose."
-    note += " Fig. 3 has the same bars of HumanEval, whose place code has here."
+        note += f" In the place of Lookahead and REST: {', '.join(names)}, with all proposals."
+    note += " Fig. 3 shows the same for HumanEval, in whose place code stands here."
     source = "PACER Table 1 and Fig. 3"
     return fill(Form("policies_by_task", source, lambda _: found, SPEEDS, note, "rows"), at)
 
@@ -79,8 +79,9 @@ def hybrids(at: Replays) -> FilledTable:
     gain = cell(speeds.speed(both["PACER"].replayed, both["Speculative"].replayed))
     note = (
         f"In the place of Ouroboros: `route({first}, own, least=…)`. {'; '.join(said)}: the setting"
-        f" that most folds chose for the model alone, `least` on other prompts. PACER is {gain}"
-        f" times as fast as Speculative behind it; on Ouroboros, {low:.2f}–{high:.2f}."
+        f" that most folds chose for the model alone, `least` on other prompts. Behind the"
+        f" lookup PACER is {gain} times as fast as Speculative; behind Ouroboros, in the paper,"
+        f" {low:.2f}–{high:.2f}."
     )
     columns = {**SPEEDS, "τ": accepted, **OUTSIDE}
     source = "PACER Table 4"
@@ -97,7 +98,7 @@ def settings(at: Replays) -> FilledTable:
         one = cast(Pacer, found.choices[best] if found.choices else found.policy)
         share = f"{shares[best]:.0%}" if shares else "–"
         rows.append([task, str(one.block), f"{one.threshold:g}", f"{one.growth:g}", share])
-    heads = ["task", "block size b", "threshold t", "growth factor ρ", "share of the deals"]
+    heads = ["task", "block size b", "threshold t", "growth factor ρ", "how often chosen"]
     note = f"{chosen(at.trace).capitalize()}, the same for all tasks of a fold; {PRINTED}."
     return FilledTable("policies_by_task", "PACER Table 10", heads, rows, note)
 

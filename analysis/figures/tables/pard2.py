@@ -30,7 +30,7 @@ def training(source: str, rows: Sequence[TrainedRow]) -> Callable[[Replays], Fil
         heads = ["row", *(f"τ, {task}" for task in masks), *apart, "÷ first row", "paper's"]
         note = (
             f"Means over seeds of training ({'–'.join(map(str, sorted(seeds)))}), intervals over"
-            f" prompts and seeds; ÷ first row: of τ{' outside of loops' if apart else ''}."
+            f" prompts and seeds; ÷ first row: ratio of τ{' outside of loops' if apart else ''}."
         )
         return FilledTable("parallel_training", source, heads, body, note)
 

@@ -62,7 +62,7 @@ def mean_accepted(at: Replays) -> FilledTable:
         sums = counted[end](spec)
         found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
         rows.append([f"{name}{end}", *map(cell, found)])
-    note = f"Run of accepted tokens between rejections, both counted alike; {mine}, {plain}."
+    note = f"Accepted tokens between rejections, counted alike for {mine} and {plain}."
     return FilledTable("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)
 
 
@@ -78,7 +78,8 @@ def runs(at: Replays) -> FilledTable:
             cells.append(f"{int(one[part][some].sum()):,} ({cell(ratio)}×)")
         rows.append([task, *cells])
     heads = ["task", "draft (SD)", "target (SD)", "draft (PEARL)", "target (PEARL)"]
-    return FilledTable("pearl_runs", "PEARL Table 11", heads, rows, f"{specs[0]} and {specs[1]}.")
+    note = f"Passes of {specs[0]} and of {specs[1]}."
+    return FilledTable("pearl_runs", "PEARL Table 11", heads, rows, note)
 
 
 def profile(at: Replays) -> FilledTable:
@@ -97,8 +98,8 @@ def profile(at: Replays) -> FilledTable:
         f"The first {how_many(len(rows), 'step')} of the first prompt, pearl({at.window}); the"
         f" prompt is left"
         " out, as in the paper, and tokens are ids. The target's output is what is emitted:"
-        " accepted tokens, and its own where one is rejected. Theirs is Llama 2 7B/70B, with up to"
-        " 5 tokens drafted a step."
+        " accepted tokens, and its own where one is rejected. The paper's is Llama 2 7B/70B, with"
+        " up to 5 tokens drafted a step."
     )
     heads = ["step", "input prefix", "mode", "draft model output", "target model output"]
     heads += ["judging reason", "output prefix"]

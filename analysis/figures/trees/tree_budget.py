@@ -16,7 +16,7 @@ TICKS = (1, 2, 4, 8, 16, 32, 60)
 
 @figure("Sequoia, in form", trees=True)
 def tree_budget(plot: Plot, budgets: tuple[int, ...] = BUDGETS) -> None:
-    """Tokens a step by nodes verified: static and dynamic trees, chains, and what bounds them.
+    """Tokens a step by number of verified nodes, for static trees, dynamic trees and chains.
 
     No times are in it: a prophet's level is that of its fewest steps.
 
@@ -46,6 +46,6 @@ def tree_budget(plot: Plot, budgets: tuple[int, ...] = BUDGETS) -> None:
     levels = ", ".join(f"{label} {text(e, '.2f')}" for label, e in found.bounds.items())
     plot.caption(
         "Tokens a step by nodes",
-        f"{name_of(plot.study)}, {plot.prompts}; bars: 95% over prompts. Of the"
-        f" chain, nodes are γ. {levels}. Sequoia's trees are fitted to these prompts.",
+        f"{name_of(plot.study)}, {plot.prompts}; bars: 95% CI over prompts. A"
+        f" chain has γ nodes. {levels}. Sequoia's trees are fitted to these prompts.",
     )

@@ -15,13 +15,13 @@ from simkit.simulator.arguments import AnyCost
 
 @figure("SVIP Table 4", trees=True)
 def tree_exits(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speedup of EAGLE-2 with and without SVIP's exit, of its own settings and of tuned ones."""
+    """Speedup of EAGLE-2 with and without SVIP's exit, with default and tuned settings."""
     _draw(plot, cost, "SVIP", "SVIP's exit")
 
 
 @figure("acceptance head Fig. 2 and Table 1", trees=True)
 def tree_head(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Speedup of EAGLE-2 with and without the acceptance head, of its own settings and of tuned."""
+    """Speedup of EAGLE-2 with and without the acceptance head, with default and tuned settings."""
     _draw(plot, cost, "head", "the acceptance head")
 
 
@@ -51,9 +51,9 @@ def _draw(plot: Plot, cost: AnyCost | None, rule: str, title: str) -> None:
     plot.below(2)
     plot.caption(
         f"EAGLE-2 with {title}, temperature {plot.trace.sampler.temperature:g}",
-        f"{name_of(plot.study)}; n: prompts, bars: 95% over them;"
-        f" {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)}. Times as fast with it as"
-        f" without, {'; '.join(against)}.",
+        f"{name_of(plot.study)}; n: prompts; bars: 95% CI over them;"
+        f" {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)}. Speed with it ÷"
+        f" without: {'; '.join(against)}.",
     )
 
 

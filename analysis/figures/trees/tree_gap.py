@@ -16,7 +16,7 @@ from simkit.simulator.arguments import AnyCost
 
 @figure("new", trees=True)
 def tree_gap(plot: Plot, cost: AnyCost | None = None) -> None:
-    """Share of the time between the tuned fixed chain and the prophet of trees that is closed."""
+    """Share of the gap from the tuned fixed chain to the prophet of trees that policies close."""
     ax, found, names = plot.ax, split(plot.study, cost), []
     plot.gone += found.gone
     bars_high(ax, len(found.policies))
@@ -37,8 +37,8 @@ def tree_gap(plot: Plot, cost: AnyCost | None = None) -> None:
     ax.grid(axis="y", visible=False)
     plot.caption(
         "From the best chain to the prophet of trees",
-        f"{name_of(plot.study)}; best fixed chain: {choices(found.fixed)}; beside each policy its"
-        f" speedup; {chosen(plot.trace)}; bars: 95% over {plot.prompts},"
+        f"{name_of(plot.study)}; best fixed chain: {choices(found.fixed)}; beside each policy: its"
+        f" speedup; {chosen(plot.trace)}; bars: 95% CI over {plot.prompts},"
         f" paired; {plot.cost_name(cost)}.",
     )
 

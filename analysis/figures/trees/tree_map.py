@@ -23,7 +23,7 @@ def tree_map(
     nodes: tuple[int, ...] = NODES,
     seeds: int = 3,
 ) -> None:
-    """Throughput of the best tree of so many nodes over that of the best chain, by concurrency.
+    """Throughput of the best tree relative to the best chain, by tree size and concurrency.
 
     Args:
         cost: see `simkit.replay`; by default that of an H200, `analysis.serving.COST`.
@@ -54,7 +54,8 @@ def tree_map(
     ax.grid(visible=False)
     plot.caption(
         "Trees over chains, by load",
-        f"{name_of(plot.study)}; tokens/s of the best tree of so many nodes (Sequoia's, EAGLE-2's)"
-        f" ÷ of the best of five fixed chains; *: {how_many(seeds, 'run')} differ from 1 (95%)."
+        f"{name_of(plot.study)}; tokens/s of the best tree of that size (Sequoia's or EAGLE-2's)"
+        f" ÷ those of the best of five fixed chains; *: differs from 1 (95% CI,"
+        f" {how_many(seeds, 'run')})."
         f" {COST if cost is None else cost}.",
     )

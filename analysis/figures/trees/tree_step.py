@@ -22,7 +22,7 @@ Spell = Callable[[int], str]
 def tree_step(
     plot: Plot, policy: str | None = None, sequence: int | None = None, start: int | None = None
 ) -> None:
-    """The tree of one step: its verified nodes as tokens, and the path that was accepted.
+    """The tree of one step: its verified nodes as tokens, and the accepted path.
 
     Args:
         policy: its spec; None: EAGLE-2 with 16 nodes, as wide and deep as it was recorded.
@@ -72,7 +72,7 @@ def _words(plot: Plot, found: StepTree, spell: Spell) -> list[str]:
         f"{name_of(plot.study)}, {found.spec}, output {found.sequence}, position {found.start}:"
         f" {how_many(found.drafted, 'node')} drafted, {found.verified} verified, {some} of"
         f" these drawn, {taken}"
-        " accepted (green). Numbers: probability behind the root.",
+        " accepted (green). Numbers: the draft's probability of the path.",
         f"Text: …{_joined(known, spell)} ▸ {_joined(emitted, spell)}",
     ]
 

@@ -69,7 +69,7 @@ def arms_of(trace: Trace, engine: str, specs: Sequence[str], draft: str | None) 
             continue
         if not isinstance(policy, Fixed) and not writer.runs(policy):
             raise EngineError(
-                f"{engine} stops no draft by {policy}: run fixed(K), or a rule of its own"
+                f"{engine} cannot run {policy}: give fixed(K), or one of the engine's own rules"
             )
         _check_adapts(engine, policy)
         made.append(EngineArm(policy, export(trace, engine, policy, draft=draft)))

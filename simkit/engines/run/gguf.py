@@ -86,7 +86,7 @@ def check_llama(model: ModelFolder) -> None:
     config, where = model.config, model.path
     kind = (config.get("architectures") or ["an unknown one"])[0]
     if kind != "LlamaForCausalLM":
-        raise EngineError(f"{where}: GGUF is written of LlamaForCausalLM alone, this is {kind}")
+        raise EngineError(f"{where}: only LlamaForCausalLM can be written as GGUF, not {kind}")
     for name in ("attention_bias", "mlp_bias"):
         if config.get(name):
             raise EngineError(f"{where}: {name} is not written as GGUF")
@@ -122,7 +122,9 @@ def _add_tokenizer(writer: Any, gguf: Any, model: ModelFolder) -> list[str]:
     known = found.get("model", {})
     if known.get("type") != "BPE":
         kind = known.get("type", "unknown")
-        raise EngineError(f"{model.tokenizer}: GGUF is written of BPE tokenizers, this is {kind}")
+        raise EngineError(
+            f"{model.tokenizer}: only BPE tokenizers can be written as GGUF, not {kind}"
+        )
     size = model.vocab_size
     tokens = [f"[PAD{k}]" for k in range(size)]
     kinds = [int(gguf.TokenType.UNUSED)] * size

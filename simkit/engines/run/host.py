@@ -139,7 +139,9 @@ def prepared(
     longest = max(len(request.prompt) for request in part.requests) + part.max_new_tokens
     most = target.number("max_position_embeddings")
     if longest > most:
-        raise EngineError(f"prompts and outputs take up to {longest} tokens, the model {most}")
+        raise EngineError(
+            f"prompts and outputs have up to {longest} tokens, the model takes only {most}"
+        )
     return EngineHost(
         options,
         folders[0],
@@ -165,15 +167,16 @@ def check_model(option: str, model: ModelFolder, known: ModelInfo | None) -> Non
         return
     if known.vocab_size is not None and model.vocab_size != known.vocab_size:
         raise EngineError(
-            f"{option} {model.path}: has {model.vocab_size:,} ids, the trace's {known.vocab_size:,}"
+            f"{option} {model.path}: has {model.vocab_size:,} token ids, the trace's model"
+            f" {known.vocab_size:,}"
         )
     if known.dtype != "float32" or not known.weights_sha256:
         return
     here = model.weights_sha256()
     if here != known.weights_sha256:
         raise EngineError(
-            f"{option} {model.path}: is another model than the trace's: its weights are"
-            f" {here[:8]}, there {known.weights_sha256[:8]}"
+            f"{option} {model.path}: is another model than the trace's: its weights have the"
+            f" hash {here[:8]}, those of the trace {known.weights_sha256[:8]}"
         )
 
 

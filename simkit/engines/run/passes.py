@@ -114,7 +114,7 @@ def samples(
     several = timed(lookups) if lookups else drafting._replace(seconds=drafting.target_s)
     several = several.of(several.whole)
     if not len(single.seconds) or any(np.isnan(one.seconds).any() for one in (single, several)):
-        raise EngineError("the engine does not say how long its steps take: no cost comes of them")
+        raise EngineError("the engine does not report how long its steps take, so there is no cost")
     cells = _cells([single, several.of(several.tokens > 1)])
     rows = [("target", *cell) for cell in cells]
     rows += [("target", *prefill) for prefill in _prefills(alone)]
@@ -133,8 +133,8 @@ def _known(asked: Sequence[Asked]) -> list[Asked]:
     known = [one for one in asked if all(step.drafted >= 0 for step in one.answer.steps)]
     if 2 * len(known) < len(asked):
         raise EngineError(
-            "the engine does not say how many tokens each step drafted: no cost comes of them, but"
-            " --calibration 0 compares counts"
+            "the engine does not report how many tokens each step drafted, so there is no cost;"
+            " --calibration 0 compares counts alone"
         )
     return known
 
@@ -171,7 +171,7 @@ def _draft(
     verify = _interpolated(cells)
     later = (steps.tokens > 1) & ~steps.opening & steps.whole
     if not later.any():
-        raise EngineError("no step has drafted anything: no cost comes of them")
+        raise EngineError("no step drafted anything, so there is no cost")
     n = steps.tokens - 1
     rest_s = steps.seconds - verify(steps.tokens, steps.context)
     overhead_s, pass_s, more_s = _line(n[later], steps.context[later], rest_s[later])

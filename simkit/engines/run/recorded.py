@@ -140,7 +140,7 @@ def recorded_at(
     """
     trace.manifest.drafter.refuse("replay", EngineError)
     if not trace.sampler.greedy:
-        raise EngineError("sampled outputs are no engine's to repeat: give a greedy trace")
+        raise EngineError("an engine cannot repeat sampled outputs: give a greedy trace")
     budget = trace.max_new_tokens if max_new_tokens is None else max_new_tokens
     if not 2 <= budget <= trace.max_new_tokens:
         raise EngineError(
@@ -212,10 +212,10 @@ def _rule(trace: Trace) -> TokenRule | None:
     rule = registry.parse(spec)
     if not isinstance(rule, TokenRule):
         raise EngineError(
-            f"no engine that is run here drafts as {rule} does: models and lookups do"
+            f"no engine that simkit runs drafts like {rule}; they run draft models and lookups"
         )
     if rule.memory() is not None:
-        raise EngineError(f"{rule} remembers other requests: no engine that is run here does so")
+        raise EngineError(f"{rule} remembers other requests; no engine that simkit runs does so")
     return rule
 
 

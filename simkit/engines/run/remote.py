@@ -38,7 +38,7 @@ def remote(url: str, limit_s: float, eos: Sequence[int]) -> RunningEngine:
         if http_client.get(address, "/get_model_info", _LOOK_S) == 200:
             return Sglang(address, limit_s, eos)
     except OSError as error:
-        raise EngineError(f"{url}: nobody answers: {error.strerror or error}") from None
+        raise EngineError(f"{url}: no answer: {error.strerror or error}") from None
     found = http_client.ask(address, "/v1/models", None, _LOOK_S).get("data")
     if not isinstance(found, list) or not found or not isinstance(found[0], dict):
         raise EngineError(f"{url}: names no model at /v1/models")

@@ -66,7 +66,9 @@ def time_passes(
         EngineError: see `passes.samples`, or there is no draft model.
     """
     if host.draft is None:
-        raise EngineError("a cost is of a draft model's passes: the trace's drafter has none")
+        raise EngineError(
+            "there is no cost: the trace's drafter runs no draft model whose passes can be timed"
+        )
     engine, watch = host.options.engine, Watch()
     looked_up, fitted = lengths_timed(host, max_draft)
     drafted = arms_of(part.trace, engine, [f"fixed({k})" for k in fitted], str(host.draft))

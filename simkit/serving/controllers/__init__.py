@@ -60,6 +60,9 @@ def parse(text: str) -> Controller:
     Raises:
         PolicyError: the spec cannot be read, names no controller, policy or argument, or has a
             range.
+
+    >>> simkit.serving.parse("static(3)")
+    Static(length=3)
     """
     found = expand(text)
     if len(found) > 1:

@@ -47,6 +47,11 @@ class View(NamedTuple):
             simulation alone; -1 elsewhere.
         confidence: (n, K) float64, of each token of the drafts, NaN where there is none: the column
             that the controller names. In `decide` all are NaN: nothing is drafted yet.
+
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> rule = lambda view: 4 if len(view.request) < 8 else 0
+    >>> simkit.serve("reference", rule, cost, concurrency=[4, 16], requests=40, seeds=1)
+    <Served: 2 settings, 2 runs>
     """
 
     number: int
@@ -111,6 +116,10 @@ class Controller(Checked, ABC):
         max_draft: the longest draft it may ask for, in tokens.
         needs_future: whether it must know which tokens will be accepted; only a simulation can tell
             it.
+
+    >>> controller = simkit.serving.parse("off_above(3, 8)")
+    >>> str(controller), controller.max_draft, controller.needs_future
+    ('off_above(3, batch=8)', 3, False)
     """
 
     name: ClassVar[str]

@@ -199,27 +199,28 @@ def _observe(
 @register
 @dataclass(frozen=True)
 class Budget(ByLength):
-    """Verify the B drafted tokens of all requests that are likeliest to be accepted.
+    """Verify only the B drafted tokens, over all requests, that are likeliest to be accepted.
 
-    Every request drafts `max_draft` tokens. A token survives with the product of the confidences up
-    to it. B makes the most expected tokens a second, of the confidences `stale` steps ago, so that
-    no request's length hangs on what it has just drafted; before there are any all are verified. A
-    confidence is that of a logistic fit on the log of the draft's own, a fit for each position in
-    the draft, anew every `refit` steps from the last 1,024 judged tokens there.
+    Every request drafts `max_draft` tokens. A token's chance is the product of the confidences up
+    to it. B is chosen to give the most expected tokens a second. It uses the confidences of `stale`
+    steps ago, so that no request's length depends on what it has just drafted. Before there are
+    any, all tokens are verified. A confidence is that of a logistic fit on the log of the draft's
+    own confidence. Each position in the draft has its own fit, renewed every `refit` steps from the
+    last 1,024 judged tokens of the position.
 
-    Under sampling the choice by present confidences (`stale=0, search=global`) is biased: whether a
-    token is verified then hangs on what was drawn behind it (tests/test_serving_bias.py). A replay
-    cannot show it, since the recorded output is what comes out whatever is verified.
+    Under sampling, a choice by present confidences (`stale=0, search=global`) is biased: whether a
+    token is verified then depends on what was drawn behind it (tests/test_serving_bias.py). A
+    replay cannot show the bias, since it emits the recorded output whatever is verified.
 
     Attributes:
         max_draft: tokens that every request drafts.
-        stale: steps.
+        stale: age of the confidences in steps.
         column: the draft's own confidence, a column of its statistics.
         calibrate: "online", or "none" to take the confidences as they are.
-        refit: steps.
-        least: judged tokens of a position before it is fitted.
+        refit: steps between two fits.
+        least: judged tokens of a position before its first fit.
         ridge: weight of the fit's penalty.
-        search: "first_drop": stop where the rate falls first; "global": the best of all.
+        search: "first_drop": stop at the first B where the rate falls; "global": the best of all.
     """
 
     max_draft: int = whole_number(7, 1)

@@ -40,18 +40,18 @@ def _by_batch(params: Any, state: Any, view: View, prices: Prices, drafted: np.n
 @register
 @dataclass(frozen=True)
 class ByBatch(ByLength):
-    """Choose the length by the number of requests in an iteration, prefills included.
+    """Choose the length by the number of requests in an iteration, including prefills.
 
-    The drafts of an iteration are made at the end of the one before, so that one's size counts,
-    also where it only read prompts: vLLM looks `len(num_scheduled_tokens)` of every step up
+    The drafts of an iteration are made at the end of the iteration before. So the size of that one
+    counts, even if it only read prompts: vLLM looks up `len(num_scheduled_tokens)` of every step
     (`v1/core/sched/scheduler.py`, read in November 2026). Sizes between two rows, and beyond the
-    last, have the length of the row before them.
+    last row, get the length of the row before them.
 
     Attributes:
         table: rows (smallest batch, largest batch, length), the first from 1, ascending.
 
     Raises:
-        PolicyError: the table is no such table.
+        PolicyError: the table does not have this form.
     """
 
     table: tuple[tuple[int, int, int], ...] = ((1, 4, 5), (5, 16, 3), (17, 64, 1))
@@ -138,13 +138,14 @@ def _gate(
 @register
 @dataclass(frozen=True)
 class Schedule(ByLength):
-    """Choose the length of the smallest key that the batch does not exceed; 0 beyond the last.
+    """Choose the length from a table by batch size; draft nothing in batches beyond the last row.
 
     Attributes:
-        lengths: (largest batch, length) pairs, `{4: 4, 8: 2, 32: 1}`.
-        gate: tokens a step: where the last `window` requests that are done had fewer on average,
-            nothing is drafted any more, for good. 0: no gate.
-        window: requests.
+        lengths: (largest batch, length) pairs, `{4: 4, 8: 2, 32: 1}`; the first pair that the batch
+            does not exceed counts.
+        gate: tokens a step. Once the last `window` finished requests had fewer on average, drafting
+            ends for good. 0: no gate.
+        window: number of requests.
 
     Raises:
         PolicyError: an argument is out of range.

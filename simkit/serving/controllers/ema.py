@@ -94,23 +94,24 @@ def _observe(
 class Ema(ByLength):
     """Choose among candidate lengths by an exponential average of the batch's accepted length.
 
-    Each slot of batch sizes has candidates and an average of its own, which begins at its length
-    less one. A batch belongs to the slot of the captured size that it is padded up to, or of its
-    own size where it is larger than all of them. After `warmup` batches, every `interval` batches:
-    one candidate down, and further, while the average is at most the lower one less 0.5 (plus
-    `down`; 0.5 plus `down` for none); else up while it is above the present one less 0.5 (plus
-    `up`). From none it always goes up.
+    Each slot of batch sizes has its own candidates and its own average, which begins at the slot's
+    length less one. A batch belongs to the slot of the captured size that it is padded up to; a
+    batch larger than all of them belongs to the slot of its own size. After `warmup` batches, the
+    length may change every `interval` batches. It goes down by one candidate, and further, while
+    the average is at most the lower candidate less 0.5, plus `down` (for candidate 0: at most 0.5
+    plus `down`). Otherwise it goes up while the average is above the present length less 0.5, plus
+    `up`. From 0 it always goes up.
 
     Attributes:
-        steps: the length at first, in slots that have it; in others the middle candidate.
+        steps: the first length, in slots that have it; other slots begin with the middle candidate.
         candidates: {smallest batch: [lengths]}.
         down: {smallest batch: hysteresis}; -0.25 in slots that it does not name.
         up: hysteresis.
         alpha: weight of a new batch.
-        warmup: batches of a slot, before it changes.
-        interval: batches.
-        captured: sizes that batches are padded up to before their slot is chosen, ascending; none
-            if empty, as where no graphs are captured.
+        warmup: batches of a slot before its length changes.
+        interval: batches between changes.
+        captured: sizes that batches are padded up to before their slot is chosen, ascending; empty
+            if no graphs are captured.
 
     Raises:
         PolicyError: an argument is out of range.

@@ -17,6 +17,13 @@ class Plain(Controller):
 
     Every run begins with `begin`, so that an object can be used again. `View` holds copies, which
     may be kept.
+
+    >>> class Two(simkit.serving.Plain):
+    ...     name, max_draft = "two", 2
+    ...     def lengths(self, view): return 2
+    >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+    >>> simkit.serve("reference", Two(), cost, concurrency=4, requests=40, seeds=1)
+    <Served: 1 setting, 1 run>
     """
 
     column: str = ""

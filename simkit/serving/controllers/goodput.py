@@ -81,16 +81,16 @@ def _observe(
 class Goodput(ByLength):
     """Choose the length k with the most expected tokens/s, n (1 + α + … + α^k) / T(n, k).
 
-    α is the share of judged tokens that were accepted, averaged over iterations, each weighing
-    `memory` times as much as the next one. T is the linear cost nearest to the times. Where nothing
-    is drafted nothing is judged, and α stays as it is; so after `probe` iterations at length 0
-    there is one of length 1, of which the paper says nothing.
+    n is the batch size. α is the share of judged tokens that were accepted, averaged over
+    iterations; each iteration weighs `memory` times as much as the next one. T is the linear cost
+    nearest to the times. While nothing is drafted, nothing is judged and α stays as it is. So after
+    `probe` iterations at length 0 there is one of length 1, which the paper does not mention.
 
     Attributes:
         max_draft: the longest length.
-        alpha: α before the first iteration, which weighs as one does.
-        memory: see above.
-        probe: see above; 0: never.
+        alpha: α before the first iteration; it weighs as much as one iteration.
+        memory: weight of an iteration relative to the next one.
+        probe: iterations at length 0 before one of length 1; 0: never.
         times: fitted when it is bound.
     """
 

@@ -12,9 +12,9 @@ from simkit.serving.controllers.registry import register
 @register
 @dataclass(frozen=True)
 class Each(ByRule):
-    """Let every request stop by its own policy: any policy's spec.
+    """Let every request stop by its own policy; write the policy's spec itself, as svip(h=0.4).
 
-    A request's steps do not hang on the batch then. State that lasts a run, `Sequential.carried`,
+    A request's steps then do not depend on the batch. State that lasts a run, `Sequential.carried`,
     is that of a replay of the trace in its order.
 
     Attributes:
@@ -34,10 +34,10 @@ class Each(ByRule):
 @register
 @dataclass(frozen=True)
 class AllStopped(ByRule):
-    """Draft one length for the batch, until every request's rule has stopped.
+    """Draft one length for the batch: until the policy has stopped every request.
 
-    A rule that has stopped is not asked again in that step. A draft that is at its end, by its
-    budget or an EOS, has stopped.
+    A request that has stopped is not asked again in that step. A draft at its end, by its budget or
+    an EOS, has stopped.
 
     Attributes:
         policy: see `ByRule`.
@@ -53,7 +53,7 @@ class AllStopped(ByRule):
 @register
 @dataclass(frozen=True)
 class BatchMean(ByRule):
-    """Draft one length for the batch, by one rule that reads the mean of the newest rows.
+    """Draft one length for the batch: one policy reads the mean of all requests' newest tokens.
 
     The mean is over the requests whose drafts are not at their end. The rule's state is the
     batch's, and lasts the run; what it is told of a step is the mean over the batch, rounded.

@@ -22,7 +22,7 @@ def _nothing(params: Any, state: Any, view: View, prices: Prices, drafted: np.nd
 @register
 @dataclass(frozen=True)
 class Nothing(ByLength):
-    """Decode with the target alone, at the price of decoding passes: the usual baseline."""
+    """Decode with the target alone, at the price of its decoding passes: the usual baseline."""
 
     max_draft: int = field(default=0, init=False)
 
@@ -64,7 +64,7 @@ def _off_above(params: Any, state: Any, view: View, prices: Prices, drafted: np.
 @register
 @dataclass(frozen=True)
 class OffAbove(ByLength):
-    """Draft one length, and nothing in batches of more than `batch` requests.
+    """Draft a fixed length, but nothing in batches of more than `batch` requests.
 
     Attributes:
         length: K.

@@ -14,12 +14,13 @@ from traces.errors import DrafterError
 
 @dataclass(frozen=True)
 class NGram(Lookup):
-    """The rule of vLLM's n-gram proposer; with "last" the latest match counts, not the earliest.
+    """vLLM's n-gram proposer: continue an earlier occurrence of the last n tokens.
 
-    For n from `most` down to `least`: the first (or the last) place in prompt and output, with at
-    least one token behind it, where the last n tokens stand; up to `length` tokens behind it, cut
-    at what is known. A draft ends *with* an EOS token: the engine goes on, but nothing behind it is
-    ever emitted. From start i it has at most T_max - i tokens; vLLM cuts at the model's length.
+    For n from `most` down to `least` it looks in prompt and output for the first (or the last)
+    place where the last n tokens occur with at least one token behind them. It drafts up to
+    `length` tokens from behind that place, as far as tokens are known. A draft ends *with* an EOS
+    token: the engine continues, but nothing behind the EOS is ever emitted. From start i a draft
+    has at most T_max - i tokens; vLLM cuts at the model's length.
 
     llama.cpp's rule is `ngram_simple`.
 
@@ -27,10 +28,10 @@ class NGram(Lookup):
     unless they are given.
 
     Attributes:
-        length: tokens of a draft at most.
+        length: largest number of tokens in a draft.
         least: the smallest n.
         most: the largest n.
-        which: the "first" match or the "last".
+        which: which occurrence counts, the "first" (as in vLLM) or the "last".
     """
 
     name: ClassVar[str] = "ngram"

@@ -15,19 +15,20 @@ from traces.attach.tokens.rule import Lookup
 
 @dataclass(frozen=True)
 class NGramSimple(Lookup):
-    """The rule of llama.cpp's `--spec-type ngram-simple`.
+    """llama.cpp's `--spec-type ngram-simple`: continue an earlier occurrence of the last n tokens.
 
-    The last place in prompt and output where the last n tokens stand, but not at the very first
-    token, and not so that the only token behind it is the one that was sampled last. Of the tokens
-    behind it up to m, without that last one. Less than n of them are no draft; nor is there one
-    before n + m + 3 tokens are known. A draft ends *with* an EOS token: the engine goes on, but
-    nothing behind it is ever emitted. From start i it has at most T_max - i tokens.
+    It takes the last place in prompt and output where the last n tokens occur. The place may not be
+    the very first token, nor one with only the token behind it that was sampled last. The draft is
+    up to m tokens from behind that place, without that last token. If they are fewer than n, there
+    is no draft; nor is there one before n + m + 3 tokens are known. A draft ends *with* an EOS
+    token: the engine continues, but nothing behind the EOS is ever emitted. From start i a draft
+    has at most T_max - i tokens.
 
     Source: llama.cpp `common/ngram-map.cpp`, `common_ngram_simple_draft`, build 11434.
 
     Attributes:
-        n: tokens that are looked for, llama.cpp's `--spec-ngram-simple-size-n`.
-        m: tokens of a draft at most, `--spec-ngram-simple-size-m`.
+        n: number of tokens to look for, llama.cpp's `--spec-ngram-simple-size-n`.
+        m: largest number of tokens in a draft, `--spec-ngram-simple-size-m`.
     """
 
     name: ClassVar[str] = "ngram_simple"

@@ -13,21 +13,22 @@ from traces.attach.tokens.rule import Lookup
 
 @dataclass(frozen=True)
 class PromptLookup(Lookup):
-    """The rule of transformers' `PromptLookupCandidateGenerator`.
+    """transformers' prompt lookup: continue the first earlier occurrence of the last tokens.
 
-    For n from `ngram` down to 1: the leftmost place in prompt and output, with at least one token
-    behind it, where the last n tokens stand; the tokens behind it, cut at what is known. The draft
-    ends *before* an EOS token. If nothing is left of it then, there is none: no smaller n is tried.
+    For n from `ngram` down to 1 it looks in prompt and output for the leftmost place where the last
+    n tokens occur with at least one token behind them. The draft is the tokens behind that place,
+    as far as they are known. It ends *before* an EOS token. If no token is left then, there is no
+    draft, and no smaller n is tried.
 
-    transformers cuts at the whole length of the text alone: a draft may reach beyond T_max - i
-    tokens, of which the loop that verifies keeps T_max - i and the target's own. Here it ends
-    there: steps and accepted tokens are the same.
+    transformers cuts only at the whole length of the text. So its draft may reach beyond T_max - i
+    tokens, of which the verification keeps T_max - i and the target's own token. Here a draft ends
+    there; steps and accepted tokens are the same.
 
-    Source: transformers 5, `generation/candidate_generator.py`. Its defaults are these (`generate`
-    takes `length` as `prompt_lookup_num_tokens`).
+    Source: transformers 5, `PromptLookupCandidateGenerator` in `generation/candidate_generator.py`.
+    Its defaults are these (`generate` takes `length` as `prompt_lookup_num_tokens`).
 
     Attributes:
-        length: tokens of a draft at most.
+        length: largest number of tokens in a draft.
         ngram: the largest n.
     """
 

@@ -50,50 +50,51 @@ class EarlierOutputs:
 
 @dataclass(frozen=True)
 class Suffix(TokenRule):
-    """SuffixDecoding (arXiv 2411.04975), as ArcticInference has it.
+    """SuffixDecoding (arXiv 2411.04975) as implemented in ArcticInference.
 
-    For each match length m = 1, 2, …, as long as the last m tokens are found: follow the child that
-    was counted most, token by token, each with probability Π count(child) / count(node), until that
-    falls below `min_prob`, or min(max_tokens, floor(m factor + offset + 1e-6), max_depth - m,
-    T_max - i) tokens are there. The score is the sum of the probabilities. The best score wins; of
-    equal ones that of the longest match. m is less than the known tokens.
+    For each match length m = 1, 2, …, as long as the last m tokens occur earlier: follow the child
+    with the highest count, token by token. A token's probability is Π count(child) / count(node)
+    along the way. The walk ends when it falls below `min_prob`, or after min(max_tokens,
+    floor(m factor + offset + 1e-6), max_depth - m, T_max - i) tokens. A match's score is the sum of
+    the probabilities. The best score wins; among equal scores, the longest match. m is less than
+    the number of known tokens.
 
-    Of children with equal counts the first of a list in order of counts is taken. A new child goes
-    to the end of the list. One that reaches a count goes in front of those that have it if it was
-    the first of its old ones, else behind them.
+    Children with equal counts are kept in a list in order of counts, and the first is taken. A new
+    child goes to the end of the list. A child that reaches a count goes in front of those that have
+    it, if it was the first of those with its old count; else it goes behind them.
 
-    Counts are over this request's prompt and output, as far as they are known: of substrings of up
-    to `max_depth` tokens, the last ones included, behind which nothing stands. With `shared` there
-    is a second set, over the outputs of the requests before it; the first wins ties.
+    Counts are over the known part of this request's prompt and output. They count substrings of up
+    to `max_depth` tokens, including the last ones, which nothing follows. With `shared` there is a
+    second set of counts, over the outputs of earlier requests; the first set wins ties.
 
     Where ArcticInference is not followed:
 
-    - Its shared tree also holds outputs that are not yet ended, this request's own among them, and
+    - Its shared tree also holds outputs that are not finished, this request's own among them, and
       forgets the oldest beyond a limit. Here it is exact for requests that run one after another.
-    - A draft ends *with* an EOS token: the engine goes on, but nothing behind it is ever emitted.
+    - A draft ends *with* an EOS token: the engine continues, but nothing behind it is ever emitted.
 
-    With `tree` nodes are chosen one after another, each time the likeliest one whose parent was: a
-    match may go on with several tokens, a node's probability is the product of count(child) /
-    count(node) on the way to it, and a match has min(max_tokens, floor(m factor + offset + 1e-6),
-    max_depth - m) nodes, whose probability is at least `min_prob`. The score is the sum of theirs.
-    Of equally likely nodes the one of the lower level comes first, there that of the earlier rank
-    path, where ArcticInference takes what its heap has on top. No tree is deeper than 64 levels or
-    T_max - i, and a node has at most 64 children. Log-probabilities are float32, rounded up, and
-    what is compared are their sums. What is said behind a node is its children and, as one more,
-    its end.
+    With `tree`, nodes are chosen one after another: each time the likeliest node whose parent was
+    chosen. So a match may continue with several tokens. A node's probability is the product of
+    count(child) / count(node) on the way to it, and is at least `min_prob`. A match has at most
+    min(max_tokens, floor(m factor + offset + 1e-6), max_depth - m) nodes. Its score is the sum of
+    their probabilities. Among equally likely nodes the one of the lower level comes first, and
+    within a level the one with the earlier rank path; ArcticInference takes what its heap has on
+    top. No tree is deeper than 64 levels or T_max - i, and a node has at most 64 children.
+    Log-probabilities are float32, rounded up, and their sums are compared. The distribution behind
+    a node consists of its children and, as one more outcome, its end.
 
-    Probabilities and scores are float32 as there. Its limit of tokens by the model's length is
-    T_max here.
+    Probabilities and scores are float32 as in ArcticInference. It limits tokens by the model's
+    length, which is T_max here.
 
     Source: ArcticInference 0.3.0 `csrc/suffix_decoding/suffix_tree.cc`, `suffix_decoding/cache.py`;
     its defaults and vLLM's (whose depth is 24) are these.
 
     Attributes:
-        max_depth: tokens of a match and its draft together, at most.
-        max_tokens: tokens of a draft at most.
-        factor: tokens that a matched token allows.
-        offset: tokens that are allowed besides.
-        min_prob: least probability of a drafted token.
+        max_depth: largest number of tokens of a match and its draft together.
+        max_tokens: largest number of tokens in a draft.
+        factor: draft tokens that each matched token allows.
+        offset: draft tokens that are allowed besides.
+        min_prob: lowest probability of a drafted token.
         shared: whether earlier outputs count too.
         tree: whether trees are recorded, of all nodes of the best match.
     """

@@ -35,17 +35,18 @@ _MOST_STRANGE = 0.02  # share of outputs' tokens that rounding may account for
 
 @dataclass(frozen=True)
 class ModelDrafter(Attachable):
-    """An autoregressive draft model: a trace of rows and branches, as `simkit record` writes it.
+    """An autoregressive draft model, attached as `simkit record` would have recorded it.
 
-    Both models follow the outputs in the recording's own batches: token by token, so that greedily,
-    on the same device, the rows are those of a recording of the pair, to the last bit; or many
-    tokens a pass, which is faster and rounds the last bits otherwise.
+    Both models read the outputs in the recording's own batches. With at_once=1 they read token by
+    token: under greedy decoding on the same device, the rows equal those of a recording of the pair
+    to the last bit. Larger values read many tokens a pass, which is faster but rounds the last bits
+    differently.
 
     Attributes:
         path: the model's folder or hub id.
-        hidden: keep its states.
-        branch_target: the target's view of branch rows too.
-        at_once: tokens of each output in one pass.
+        hidden: keep the model's hidden states.
+        branch_target: keep the target's statistics of branch rows too.
+        at_once: tokens of each output that one pass reads.
     """
 
     name = "model"
@@ -93,9 +94,9 @@ class ModelDrafter(Attachable):
         """
         for name in ("hidden", "branch_target", "at_once"):
             if getattr(self, name) != getattr(ModelDrafter, name):
-                raise DrafterError(f"{self.name}: {name} is of rows, and --tree records trees")
+                raise DrafterError(f"{self.name}: {name} cannot be used with --tree")
         if means.max_draft != Means.max_draft:
-            raise DrafterError("--max-draft: shapes say how deep trees are: leave it out")
+            raise DrafterError("--max-draft cannot be used with --tree: the shapes set the depth")
         wanted = shapes_of(recording, self, means)
         reader = reader_of(recording, means, dtype)
         pair = with_draft(reader.target, self.path, dtype, means.revision)
@@ -149,7 +150,7 @@ class _Following(Attachment):
         if rows.strange > max(1, _MOST_STRANGE * sum(map(len, outputs))):
             raise RecordError(
                 f"shard {index}: the target would draw {rows.strange} of"
-                f" {how_many(sum(map(len, outputs)), 'token')} otherwise than they were recorded"
+                f" {how_many(sum(map(len, outputs)), 'token')} differently from the recording"
             )
         return {**rows.tables, **({"hidden": rows.hidden} if rows.hidden is not None else {})}
 

@@ -109,9 +109,9 @@ class ParallelDrafter(Network):
     """A parallel drafter, PARD or PARD-2: K tokens in one pass over K - 1 mask tokens.
 
     Attributes:
-        path: of the drafter's folder.
+        path: folder of the drafter.
         length: K, tokens of a draft.
-        mode: "independent" or "dependent", in place of that in the folder; "" takes that.
+        mode: "independent" or "dependent"; "" takes the mode that the folder names.
     """
 
     name = "parallel"
@@ -143,11 +143,11 @@ class ParallelDrafter(Network):
 
 @dataclass(frozen=True)
 class FeatureDrafter(Network):
-    """A chain drafted from the target's features: EAGLE-1, 2 and 3.
+    """A drafter that reads the target's features and drafts token by token: EAGLE-1, 2 and 3.
 
     Attributes:
-        path: of the checkpoint's folder.
-        length: depth of the chain.
+        path: folder of the checkpoint.
+        length: tokens of a draft.
     """
 
     name = "feature"
@@ -175,10 +175,10 @@ class FeatureDrafter(Network):
 
 @dataclass(frozen=True)
 class BlockNetwork(Network):
-    """A block drafter through transformers' own classes: DFlash.
+    """DFlash, a drafter that proposes a block of tokens in one pass, run by transformers' classes.
 
     Attributes:
-        path: of the assistant's folder, whose config says how long a draft is.
+        path: folder of the drafter, whose config has the length of a draft.
     """
 
     name = "block"
@@ -217,7 +217,7 @@ class MtpLayers(Network):
     """The target's own layers for multi-token prediction (MTP): each layer drafts one more token.
 
     Attributes:
-        length: tokens of a draft, the first so many of its layers; 0 is all of them.
+        length: tokens of a draft, which the first `length` layers make; 0: all layers.
     """
 
     name = "mtp"

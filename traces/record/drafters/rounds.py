@@ -42,13 +42,13 @@ _MOST_VALUES = 2**22  # of rows that are asked at once
 class RoundsDrafter(Attachable):
     """An autoregressive draft model whose trees are drawn without replacement.
 
-    Only fixed shapes can be replayed on it: a shape that hangs on what was drawn would bias the
-    outputs. A position has its round, whatever the start, as the draft depends on the tokens before
-    it alone.
+    Only fixed tree shapes can be replayed on it: a shape that depends on what was drawn would bias
+    the outputs. A position has the same draws whatever the start, as the draft depends only on the
+    tokens before it.
 
     Attributes:
         path: the model's folder or hub id.
-        most: rounds that are told apart, and so the widest node of a tree.
+        most: largest number of children of a node that can be told apart.
         depth: Γ, the deepest level of a tree.
     """
 
@@ -72,7 +72,7 @@ class RoundsDrafter(Attachable):
         sampler = recording.sampler
         if sampler.greedy or means.draft_temperature == 0:
             raise DrafterError(
-                f"{self.name}: children are drawn, and here drafts are certain: attach"
+                f"{self.name}: children are drawn at random, but drafts are greedy here: attach"
                 f' model("{self.path}") with --tree'
             )
         check_coupling(recording, self)
