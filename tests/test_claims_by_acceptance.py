@@ -76,7 +76,7 @@ def test_the_table_the_frame_and_the_picture(found, tmp_path):
     said = {row[1]: row[2] for row in found.rows()}
     (constant,) = (words for name, words in said.items() if "faster_than_constant" in name)
     assert constant == "holds up to 48%, not from 79% on"
-    assert found.note().startswith("Acceptance is the share of a draft's tokens")
+    assert found.note().startswith("Acceptance is the share of draft tokens")
     assert "bad: 0.479 [" in found.note() and "of 3 claims" in found.note()
     assert sorted(set(found.frame["acceptance"])) == [one.value for one in found.acceptance]
     ax = found.plot("column").axes[0]

@@ -91,7 +91,7 @@ def drawn_or_refused(draw_one, refused: dict[str, frozenset[str]]) -> None:
 def test_all_one_way(accept_prob):
     """All tokens rejected, or all accepted."""
     trace = Study(small(accept_prob))
-    none = {"accepts no token to compare by": frozenset({"dynamic_policies"})}
+    none = {"accepts no token": frozenset({"dynamic_policies"})}
     drawn_or_refused(lambda name: draw(name, trace), none if accept_prob == 0 else {})
 
 
@@ -225,7 +225,7 @@ REFUSED = {
     "lattice": LATTICE,
     "no task": NO_SCORES,
     "one token": {
-        "accepts no token to compare by": frozenset({"dynamic_policies"}),
+        "accepts no token": frozenset({"dynamic_policies"}),
         "outputs are too short for drafts": frozenset({"expected_length"}),
         "outputs are too short for a time": frozenset({"load_frontier"}),
         "no scores of": SCORED,
