@@ -82,13 +82,13 @@ def study(name, few):
     trace = traces.load(name)
     if few:
         heads = [file.stem for file in (trace.path / "scores").iterdir()]
-        trace = select(trace, range(0, 128, 16), heads, latency=trace.latency())
+        trace = select(trace, range(0, 128, 16), heads, 64, trace.latency())
     return analysis.Study(trace)
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_examples_of_figures_give_what_they_show(name, monkeypatch):
-    """Of eight prompts where neither drafters nor trees are needed, and with empty pictures."""
+    """Of short outputs of eight prompts unless drafters or trees are needed; pictures are empty."""
     few = not (FIGURES[name].drafters or FIGURES[name].trees)
     monkeypatch.setattr("analysis.figures.base.study_of", lambda trace, _: study(trace, few))
     monkeypatch.setattr(Drawn, "picture", lambda *_: b"")

@@ -174,7 +174,7 @@ def test_a_policy_that_reads_is_told_what_was_not_recorded(engine):
 def test_a_policy_whose_column_is_missing_is_refused_by_its_name(spec):
     trace = outcomes([[[False]]])
     (column,) = policies.parse(spec).columns(trace.sampler)
-    with pytest.raises(TraceError, match=f"column {column} "):
+    with pytest.raises(TraceError, match=f"column {column}, which"):
         simkit.replay(trace, spec)
 
 

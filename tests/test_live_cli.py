@@ -161,7 +161,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
         (["--policy", "fixed(2)", "-o", "live.csv"], "must be a .parquet file"),
         (["--policy", "fixed(2)", "--trace", "nowhere"], "nowhere"),
-        (["--policy", "fixed(2)", "--max-new-tokens", "999"], "needs 1,003 positions"),
+        (["--policy", "fixed(2)", "--max-new-tokens", "999"], "need 1,003 positions"),
         (["--policy", "fixed(2)", "--temperature", "1", "--batch-size", "2"], "greedily"),
         (["--policy", "fixed(2)", "--draft", "./nowhere"], "nowhere"),
     ],
