@@ -410,7 +410,11 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     said = "svip(h=0.5) reads the column draft_entropy, which drafts of ngram(least=1) do not have"
     assert f"{said}: take a policy that reads no column" in capsys.readouterr().err
     line = refused(capsys, "replay", folder, "--policy", "fixed(3)")
-    assert "name an attached drafter with --drafter" in line and "this trace has " in line and "found" in line
+    assert (
+        "name an attached drafter with --drafter" in line
+        and "this trace has " in line
+        and "found" in line
+    )
     line = refused(capsys, "replay", folder, "--policy", "fixed(3)", "--drafter", "fond")
     assert "did you mean found?" in line
 

@@ -15,7 +15,7 @@ def test_a_user_s_error_is_one_line(tmp_path, capsys):
     status, said = ended(capsys, "--from", tmp_path)
     assert status == 2 and said.count("\n") == 1 and "there is no log in it" in said
     status, said = ended(capsys, "--from", tmp_path, "--rounds", 2)
-    assert status == 2 and said == "simkit: --from runs nothing: --rounds: not for it\n"
+    assert status == 2 and said == "simkit: --from runs nothing: leave out --rounds\n"
 
 
 def test_a_run_is_one_of_the_reference_pair(monkeypatch, tmp_path):

@@ -76,7 +76,7 @@ def test_a_log_of_another_trace_is_refused(source, plan, tmp_path):
         log.schema.field("tokens_in"),
         [np.where(log["kind"].to_numpy() == "prefill", 9, log["tokens_in"].to_numpy())],
     )
-    with pytest.raises(LiveError, match="prompt of 1 token here, 9 were read"):
+    with pytest.raises(LiveError, match="prompt of 1 token in the trace, but 9 in the log"):
         logs.plan_of(changed, source)
     sampled = log.replace_schema_metadata({"sampler": str(Sampler(temperature=1.0))})
     with pytest.raises(LiveError, match="its sampling settings differ"):
@@ -158,7 +158,7 @@ def test_a_sequence_of_one_step_after_a_prefill_that_emits(plan):
 def test_judging_again_takes_no_option_for_running(tmp_path, capsys):
     options = ["--rounds", "3", "--dtype", "float32", "--threads", "1"]
     line = refused(capsys, "fidelity", "reference", "--from", tmp_path, *options)
-    assert line == "simkit: --from runs nothing: --rounds, --dtype, --threads: not for it"
+    assert line == "simkit: --from runs nothing: leave out --rounds, --dtype, --threads"
 
 
 def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):

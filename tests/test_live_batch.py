@@ -160,7 +160,9 @@ def test_positions_are_counted_before_anything_is_measured(
         with pytest.raises(pytest.fail.Exception, match="measured"):
             simkit(command)
     else:
-        assert refused(capsys, *command).endswith(f"need {needed} positions, but the pair has only 64")
+        assert refused(capsys, *command).endswith(
+            f"need {needed} positions, but the pair has only 64"
+        )
 
 
 def test_what_is_kept_of_each_text_is_read_on_from():

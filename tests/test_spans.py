@@ -209,7 +209,7 @@ def test_a_rule_reads_a_span(folder, trace, capsys):
     at = mine["span"].to_list()
     assert mine["drafted"][at.index("answer")] < other["drafted"][at.index("answer")]
     for later in ("span_pair", "span_answer", "span_prompt_echo"):
-        with pytest.raises(TraceError, match=f"no span {later} is known .*: span_thinking$"):
+        with pytest.raises(TraceError, match=f"cannot know the span {later} .*: span_thinking$"):
             spans.column(there, later)
 
 

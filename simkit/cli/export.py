@@ -76,9 +76,7 @@ def export(
     trace: TraceName,
     *,
     engine: EngineName = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for the configuration or the profile.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Configuration or profile to write.")],
     profile: Profile = False,
     policy: ChosenPolicy = None,
     controller: ChosenController = None,

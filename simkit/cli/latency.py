@@ -176,9 +176,7 @@ def latency(
     repeats: Annotated[
         int | None, typer.Option(help="Samples of every pass. Default: 20; with --engine, 3.")
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the random tokens and of the order of passes.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random tokens and of passes' order.")] = 0,
     fit: Fit = False,
     cost_out: CostOut = None,
 ) -> None:

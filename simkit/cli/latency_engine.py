@@ -39,9 +39,7 @@ def latency_engine(
     check_engine(choice.engine)
     trace = timed.recorded
     if trace is None:
-        raise EngineError(
-            "name the trace whose prompts are decoded: simkit latency TRACE --engine …"
-        )
+        raise EngineError("name a trace with prompts to decode: simkit latency TRACE --engine …")
     if timed.drafter or timed.revision or timed.dtype:
         raise EngineError("--drafter, --revision and --dtype cannot be used with --engine")
     rounds = _ROUNDS if repeats is None else repeats

@@ -31,8 +31,7 @@ def replay(
         list[str],
         typer.Option(
             help="Policy such as 'fixed(5)' or 'svip(h=0.4)'; simkit list policies shows all."
-            " Repeat it for several. A policy drafts at most its max_draft tokens (default:"
-            " 40, or Γ if less was recorded).",
+            " Repeat it for several. Default of max_draft: 40, or Γ if less was recorded.",
             autocompletion=complete.policies,
         ),
     ],
@@ -40,9 +39,8 @@ def replay(
         str | None,
         typer.Option(
             metavar="NAME|FILE|list",
-            help="Cost (time model) of the passes: measured, linear(...),"
-            " roofline(device=...), a preset such as pacer:deepseek-1.3b-33b, or a JSON, TOML"
-            " or Parquet file; list prints all. Default: the trace's own timings.",
+            help="Cost (time model): measured, linear(...), roofline(device=...), a preset or a"
+            " JSON, TOML or Parquet file; list prints all. Default: the trace's own timings.",
             callback=list_costs,
             is_eager=True,
             autocompletion=complete.costs,
@@ -58,9 +56,8 @@ def replay(
         typer.Option(
             metavar="NAME",
             help="Drafter that was attached to the trace. Repeat it to compare several."
-            " Default: own, the one that the trace was recorded with. 'route(suffix, own,"
-            " least=3)' and 'best_of(suffix, own)' use several drafters in one decoder; the"
-            " policy stops only the last one.",
+            " Default: own, from the recording. 'route(suffix, own, least=3)' and 'best_of(suffix,"
+            " own)' use several in one decoder; the policy stops only the last one.",
             show_default=False,
         ),
     ] = None,

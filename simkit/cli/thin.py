@@ -26,9 +26,7 @@ def thin(
     ] = None,
     bits: Annotated[
         int,
-        typer.Option(
-            help="Round statistics to this many significant bits, 4 to 23. 0: no rounding."
-        ),
+        typer.Option(help="Significant bits of each statistic, 4 to 23. 0: no rounding."),
     ] = 0,
     drafters: Annotated[
         str | None,

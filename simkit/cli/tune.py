@@ -62,12 +62,7 @@ def tune(
     ] = 5,
     deals: Deals = 20,
     seed: Seed = 0,
-    by: Annotated[
-        By,
-        typer.Option(
-            help="Tune on all prompts together (trace), or on each task separately (task)."
-        ),
-    ] = By.trace,
+    by: Annotated[By, typer.Option(help="Tune on all prompts, or on each task.")] = By.trace,
     reference: Reference = None,
     format: Printed = Format.table,
     out: RowsOut = None,

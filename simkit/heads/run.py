@@ -111,8 +111,7 @@ def score(
     assert trace.path is not None
     files.check_fits(head, trace.manifest, str(trace.path))
     about = _about(trace, head, max_draft)
-    made_from = scores.facts(trace, name)
-    if made_from is not None and made_from == {"trace": trace.hash, "head": about}:
+    if scores.facts(trace, name) == {"trace": trace.hash, "head": about}:
         return None
     values: scores.Scores
     if trace.manifest.kind == "tree":

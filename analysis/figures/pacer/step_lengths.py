@@ -88,7 +88,8 @@ def _name_tasks(ax: Axes, task: list[str]) -> None:
 def _spread(runs: drafts.Drafts) -> str:
     """Quantiles in words."""
     half, most, longest = np.quantile(runs.accepted, [0.5, 0.9, 1.0]) if len(runs) else np.zeros(3)
-    return f"{len(runs):,} steps, median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
+    said = f"median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
+    return f"{how_many(len(runs), 'step')}, {said}"
 
 
 def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
