@@ -25,7 +25,7 @@ from traces.trace import Trace
 BEST_FIXED = "best fixed length"
 HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 _SPEC = re.compile(r"^\w+\([^()]*\): ")  # before a reason: the one setting that was tried first
-_COLUMN = re.compile(r"^.* reads the column (\w+) of drafts, which .*$")  # a spec, and advice
+_COLUMN = re.compile(r"^.* reads the column (\w+), which drafts of .*$")  # a spec, and advice
 
 
 def replays(
