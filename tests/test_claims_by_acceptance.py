@@ -113,8 +113,11 @@ def test_the_command(pairs, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--plot", "x.svg"], "--by trace: leave out --plot"),
-        (["--by", "acceptance", "--beside", "reference", "--sampled", "x"], "leave out --sampled"),
+        (["--plot", "x.svg"], "--plot cannot be used with --by trace"),
+        (
+            ["--by", "acceptance", "--beside", "reference", "--sampled", "x"],
+            "--sampled cannot be used with --by acceptance",
+        ),
         (["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"], "'txt' is none of"),
         (["--by", "acceptance", "--beside", "smollm2"], "two of the traces have this name"),
     ],
