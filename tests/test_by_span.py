@@ -127,7 +127,7 @@ def test_the_command(folder, capsys, tmp_path):
     said = refused(capsys, *words, "--by", "span", "--only", "draft_lengths")
     assert "draft_lengths" in said
     said = refused(capsys, "claims", trace, "--by", "span", "--beside", "reference")
-    assert "leave out --beside" in said
+    assert "--beside cannot be used with --by span" in said
     for command in (["figures", "reference", "--out", tmp_path / "none"], ["claims", "reference"]):
         assert "spans are missing" in refused(capsys, *command, "--by", "span")
     assert not (tmp_path / "none").exists()

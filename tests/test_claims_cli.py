@@ -58,7 +58,7 @@ def test_command_formats(folder, tmp_path, capsys):
     ended, out, _ = run(capsys, "claims", folder, "--cost", cost)
     assert ended == 0 and f"Trace trace, {cost}" in out
     ends = {
-        "table": "over prompts.\n",
+        "table": "prompts.\n",
         "json": "]\n",
         "csv": "\n",
         "markdown": "unless a cost is given.\n",
@@ -107,7 +107,7 @@ def test_two_traces_side_by_side(folder, tmp_path, capsys):
         assert row["traces"] == {"trace": alone[0][row["claim"]], "another": alone[1][row["claim"]]}
         verdicts = [Verdict(one["verdict"]) for one in row["traces"].values()]
         assert row["together"] == together(verdicts)
-    for kind, end in {"table": "over prompts.\n", "csv": "\n", "markdown": "|\n"}.items():
+    for kind, end in {"table": "prompts.\n", "csv": "\n", "markdown": "|\n"}.items():
         out = tmp_path / kind
         words = folder, "--beside", other, *cost, "--format", kind, "-o", out
         assert status("claims", *words) == 0
