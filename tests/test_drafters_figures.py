@@ -32,7 +32,7 @@ def study():
 @pytest.mark.parametrize("name", SEVERAL)
 def test_one_drafter_alone_is_refused(name, tmp_path):
     trace = iid(6, 48, 0.7, max_draft=20, seed=1)
-    with pytest.raises(UserError, match="simkit attach|trained apart") as error:
+    with pytest.raises(UserError, match="simkit attach|whose training differs") as error:
         FIGURES[name].under(trace, COST)
     assert "\n" not in str(error.value)
 

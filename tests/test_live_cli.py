@@ -243,7 +243,7 @@ def test_a_log_that_does_not_get_into_the_trace_stays_beside_it(
     assert simkit(command) == 2
     log = tmp_path / "trace.live.parquet"
     said = capsys.readouterr().err
-    assert f"the log is in {log}, but not in the trace: another process is writing to" in said
+    assert f"{log} has the log, the trace does not: another process is writing to" in said
     assert read(log).num_rows
     assert simkit(command) == 2
     spare = tmp_path / "trace.live.partial.parquet"

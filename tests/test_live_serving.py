@@ -291,8 +291,11 @@ def test_the_command(folder, monkeypatch, tmp_path, capsys):
         (["--concurrency", 2, "--controller", "prophet()"], "needs the future"),
         (["--concurrency", 2, "--controller", "budget(3)"], "needs times: give a cost"),
         (["--concurrency", 2, "--controller", "pacer"], "reads a head"),
-        (["--concurrency", 2, "--controller", "static(2)", "--policy", "svip"], "--policy: not"),
-        (["--concurrency", 2, "--controller", "static(2)", "--batch-size", 4], "--batch-size: not"),
+        (["--concurrency", 2, "--controller", "static(2)", "--policy", "svip"], "--policy cannot"),
+        (
+            ["--concurrency", 2, "--controller", "static(2)", "--batch-size", 4],
+            "--batch-size cannot",
+        ),
         (["--concurrency", 2, "--controller", "static(2)", "-o", "log.txt"], "a .parquet file"),
         (["--concurrency", 2, "--controller", "static(40)", "--max-new-tokens", 50], "positions"),
     ],

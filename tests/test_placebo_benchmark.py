@@ -53,7 +53,7 @@ def test_shares_are_stored_and_shown(run, capsys):
     printed = capsys.readouterr().out
     assert "| `marginal_falls` | 100.0% |" in printed
     found = check(run.folder, None, claims=[CLAIMS["marginal_falls"]]).of[0]
-    assert found.row()[-1] == "holds (holds on 100.0% of 2)"
+    assert found.row()[-1] == "holds (holds on 100.0% of 2 placebos)"
     assert found.record()["placebo_holds"] == 1.0 and found.record()["placebos"] == 2
     other = iid(30, 100, 0.7, max_draft=40, seed=4)  # another trace: nothing is known of it
     assert check(other, claims=[CLAIMS["marginal_falls"]]).of[0].row()[-1] == "holds"

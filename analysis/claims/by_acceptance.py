@@ -188,6 +188,13 @@ def by_acceptance(
 
     Raises:
         UserError: there are fewer than two, two have one name, or as `check` does.
+
+    >>> from analysis.claims import CLAIMS, by_acceptance
+    >>> from traces.synthetic import iid
+    >>> pairs = [iid(30, 60, share, max_draft=8, seed=1) for share in (0.5, 0.8)]
+    >>> found = by_acceptance(pairs, claims=[CLAIMS["marginal_falls"]], names=["bad", "good"])
+    >>> [round(share.value, 1) for share in found.acceptance]
+    [0.5, 0.8]
     """
     studies = [study_of(trace, first_token) for trace in traces]
     if len(studies) == 1:

@@ -214,9 +214,7 @@ def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iter
                 try:
                     add_file(trace, "live.parquet", log.table().combine_chunks())
                 except UserError as error:
-                    raise LiveError(
-                        f"the log is in {file}, but not in the trace: {error}"
-                    ) from None
+                    raise LiveError(f"{file} has the log, the trace does not: {error}") from None
                 file.unlink()
     except (KeyboardInterrupt, SystemExit):
         print(f"simkit: interrupted; {log.kept}", file=sys.stderr)
