@@ -136,7 +136,7 @@ def feature_rows(kind, target):
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("trace", ["greedy", "sampled"])
 def test_it_replays_as_it_decodes(root, trace, name):
-    assert attach(root, trace, name) == 0
+    assert attach(root, trace, name, "--resume") == 0  # another test may have attached it
     target = make_target(torch.float64 if trace == "sampled" else torch.float32)
     make = parallel_rows if DRAFTERS[name] == "parallel" else feature_rows
     found = load(root / trace, name)

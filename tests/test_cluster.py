@@ -26,9 +26,11 @@ SPECS = ["fixed(0:6)", "svip(h=0.2:1:0.2)", "heuristic(schedule=heuristic)", "pr
 def ray():
     """A cluster of two workers that all tests share; one is asked for where two show no more.
 
-    A worker is a process that takes four seconds to start.
+    A worker is a process that takes four seconds to start, and minutes beside other tests if it
+    is as nice as Ray makes it.
     """
     library = pytest.importorskip("ray")
+    os.environ.setdefault("RAY_worker_niceness", "0")
     library.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with cluster.joined("local", 2):
         yield library
