@@ -71,7 +71,7 @@ ON_THE_RUNG = (  # others need heads, longer drafts or outputs, other drafters, 
 )
 
 
-HEADLINES = ("drafters_by_task", "best_policy_map")  # of the README, on a real model
+HEADLINES = ("drafters_by_task", "best_policy_map")  # of docs/papers.md, on a real model
 
 
 def main() -> None:
