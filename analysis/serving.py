@@ -196,25 +196,26 @@ def _usable(
 
 
 def _curve(label: str, first: str, parts: Iterable[Served]) -> LoadCurve:
+    name, base_name = str(parse(label)), str(parse(first))
     measures: dict[str, list[np.ndarray]] = {}
     at: list[float] = []
     prompts: list[int] = []
     samples: list[Sample] = []
     for part in parts:
-        runs = [run for run in part.runs if str(run.controller) == str(parse(label))]
+        runs = [run for run in part.runs if str(run.controller) == name]
         for _, some in groupby(runs, lambda run: run.load.value):
             of = list(some)
             prompts.append(served_prompts(of))
             samples.append(of[0].sample)
-        mine = part.seeds.filter(controller=str(parse(label)))
-        base = part.seeds.filter(controller=str(parse(first)))["steady_tokens_s"].to_numpy()
+        mine = part.seeds.filter(controller=name)
+        base = part.seeds.filter(controller=base_name)["steady_tokens_s"].to_numpy()
         mine = mine.with_columns(steady_against=mine["steady_tokens_s"].to_numpy() / base)
         values = mine["value"].unique(maintain_order=True)
         at += values.to_list()
-        for name in mine.columns[4:]:
-            measures.setdefault(name, []).append(mine[name].to_numpy().reshape(len(values), -1))
-    each = {name: np.concatenate(found) for name, found in measures.items()}
-    return LoadCurve(label, str(parse(label)), np.array(at), each, prompts, samples)
+        for column in mine.columns[4:]:
+            measures.setdefault(column, []).append(mine[column].to_numpy().reshape(len(values), -1))
+    each = {column: np.concatenate(found) for column, found in measures.items()}
+    return LoadCurve(label, name, np.array(at), each, prompts, samples)
 
 
 def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:

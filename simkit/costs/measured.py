@@ -245,6 +245,7 @@ class _MeasuredTimes(ByPasses):
     unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
     models: TimedModels | None = None
     dips: bool = False
+    _known: dict[int, Times] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def batch(self) -> int:
@@ -285,6 +286,11 @@ class _MeasuredTimes(ByPasses):
 
         What is no pass and was not timed in such batches takes as long as here.
         """
+        if batch not in self._known:
+            self._known[batch] = self._of_batch(batch)
+        return self._known[batch]
+
+    def _of_batch(self, batch: int) -> Times:
         if self.samples is None or not (sizes := self.batches):
             return super().of_batch(batch)
         if not sizes[0] <= batch <= sizes[-1]:

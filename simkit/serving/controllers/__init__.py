@@ -114,6 +114,6 @@ def controller_of(given: Controller | Policy | str | Callable[[View], Any]) -> C
 
 
 def _check_known(name: str) -> None:
-    known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
-    if name not in known:
+    if name not in CONTROLLERS and name not in policies.registry.POLICIES:
+        known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
         raise PolicyError(f"unknown controller {name!r} ({suggest(name, known)})")
