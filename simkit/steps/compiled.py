@@ -29,7 +29,6 @@ from simkit.steps.compiled_slots import (
     extra_s_of,
     is_missing,
     limit,
-    note_asked,
     proposed_of,
     row_of,
     scores_of,
@@ -156,7 +155,7 @@ def _room(params: Any, state: Any, path: LayoutArrays, ahead: int, position: int
 
 @compiled_part
 def _note(
-    deepest: int | None,
+    deepest: int,
     counts: np.ndarray,
     k: int,
     room: int,
@@ -165,7 +164,8 @@ def _note(
     taken: int,
 ) -> None:
     """Write down step k, which had room for so many tokens."""
-    note_asked(deepest, counts, k, room if depth > 0 else 0)
+    if deepest >= 0:
+        counts[3, Unsigned(k)] = min(room, deepest) if depth > 0 else 0
     counts[0, Unsigned(k)] = depth
     counts[1, Unsigned(k)] = proposed
     counts[2, Unsigned(k)] = taken
@@ -284,7 +284,7 @@ def _add_up(
             proposed += steps[1, j]
             accepted += steps[2, j]
             calls += calls_of(params, steps[0, j])
-            if path.deepest is not None:
+            if path.deepest >= 0:
                 drafts += steps[0, j] > 0
         counts[0, k] = count
         counts[1, k] = drafted

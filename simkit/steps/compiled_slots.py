@@ -67,10 +67,6 @@ def is_missing(scores: tuple[float, ...]) -> Any:
     """Whether a score is NaN."""
 
 
-def note_asked(deepest: int | None, counts: np.ndarray, step: int, room: int) -> Any:
-    """Note what a draft is asked for, where one pass yields all of it."""
-
-
 def draft_s_of(
     prices: LoopPrices, blocks: Any, context: int, steps: Any, k: int, unread: int
 ) -> Any:
@@ -152,17 +148,6 @@ def _make_scores(starts: Any, row: Any, depth: int) -> Any:
         return (here, *scores_of(starts[1:], row, depth))
 
     return scores
-
-
-@slot(note_asked)
-def _find_ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
-    if isinstance(deepest, NoneType):
-        return lambda deepest, counts, step, room: None
-
-    def ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
-        counts[3, Unsigned(step)] = min(room, deepest)
-
-    return ask
 
 
 @slot(draft_s_of)

@@ -186,7 +186,7 @@ def _sequence(
     window, pre_verify, post_verify = rule
     ahead, tail = path.ahead, path.tail
     before, end = path.offsets[s], path.offsets[s + 1]
-    anew = path.by_start and path.deepest is not None
+    anew = path.by_start and path.deepest >= 0
     row = origin = before + first - 1
     pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
     while row < end:

@@ -27,7 +27,7 @@ class LayoutArrays(NamedTuple):
         n_branches: how many of them there are.
         max_new_tokens: T_max.
         by_start: see `Layout`.
-        deepest: see `Layout`; where it is not None the loop notes what drafts were asked for.
+        deepest: see `Layout`; where it is not -1, the loop notes what drafts were asked for.
     """
 
     offsets: np.ndarray
@@ -37,7 +37,7 @@ class LayoutArrays(NamedTuple):
     n_branches: int
     max_new_tokens: int
     by_start: bool
-    deepest: int | None
+    deepest: int
 
 
 class LoopPrices(NamedTuple):
@@ -83,7 +83,7 @@ class LoopArrays:
             len(self.rows),
             layout.trace.max_new_tokens,
             layout.by_start,
-            layout.deepest,
+            -1 if layout.deepest is None else layout.deepest,
         )
 
     def read(self, names: tuple[str, ...]) -> Read:
