@@ -75,14 +75,14 @@ def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> LoopPrices
     table = charge.verify_table(deepest)
     if table is None:
         return None
-    drafting, blocks = charge.drafting, None
-    opening = drafting.opening
-    if opening:
+    drafting = charge.drafting
+    found = LoopPrices(layout.n_prompt, drafting.sum_s, drafting.before_s, table)
+    if opening := drafting.opening:
         blocks = drafting.blocks(opening.tokens(layout.deepest or 0, longest))
         if blocks is None:
             return None
-    extra = None
+        found = found._replace(opening=opening, blocks=np.ascontiguousarray(blocks))
     if extra_passes(policy, layout):
         extra = drafting.block(np.arange(deepest + 1) + 1, charge.contexts[:, None])
-    sums = drafting.sum_s, drafting.before_s
-    return LoopPrices(layout.n_prompt, *sums, table, opening, blocks, extra)
+        found = found._replace(extra=np.ascontiguousarray(extra))
+    return found

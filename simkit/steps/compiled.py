@@ -25,8 +25,6 @@ from simkit.steps.compiled_slots import (
     begin,
     boolean,
     calls_of,
-    draft_s_of,
-    extra_s_of,
     is_missing,
     limit,
     proposed_of,
@@ -299,18 +297,34 @@ def _add_up(
 
 
 @compiled_part
+def _draft_s(prices: LoopPrices, context: int, steps: np.ndarray, k: int, unread: int) -> float:
+    """Seconds of the passes over the draft of step k, what the step pays once included."""
+    if not prices.blocks.size:
+        behind = context + steps[0, k]
+        return prices.draft[Unsigned(behind)] - prices.before[Unsigned(context)]
+    once_s = prices.draft[Unsigned(context)] - prices.before[Unsigned(context)]
+    if steps[0, k] == 0:
+        return once_s
+    form = prices.opening
+    tokens = form.draft * np.int64(steps[3, k]) + form.unread * unread + form.more
+    behind = context - form.back * (unread - 1)
+    later_s = prices.draft[Unsigned(context + steps[0, k])] - prices.draft[Unsigned(context + 1)]
+    return once_s + prices.blocks[Unsigned(behind), Unsigned(tokens)] + later_s
+
+
+@compiled_part
 def _charge(prices: LoopPrices, context: int, steps: np.ndarray, count: int) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0
     unread = 1
     for k in range(count):
-        draft_s += draft_s_of(prices, prices.blocks, context, steps, k, unread)
-        if prices.extra is not None:
-            draft_s += extra_s_of(prices.extra, context, steps[1, k])
+        draft_s += _draft_s(prices, context, steps, k, unread)
+        if prices.extra.size:
+            draft_s += prices.extra[Unsigned(context), Unsigned(steps[1, k])]
         verify_s += prices.verify[Unsigned(context), Unsigned(steps[1, k])]
         emitted = steps[2, k] + 1
         context += emitted
-        if prices.extra is None:  # else the draft has read all but the last token
+        if not prices.extra.size:  # else the draft has read all but the last token
             unread = emitted + (unread if steps[0, k] == 0 else 0)
     return draft_s, verify_s

@@ -1,7 +1,7 @@
 """What the compiled loop asks of a policy and of a trace, by stubs.
 
 Numba puts the policy's own function in a stub's place, which it finds by the type of the
-parameters; and lines for columns, scores and prices in that of others, which it finds by whether
+parameters; and lines for columns and scores in that of others, which it finds by whether
 there are any.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numba.core.errors import TypingError
-from numba.core.types import Boolean, Integer, NoneType
+from numba.core.types import Boolean, Integer
 from numba.extending import overload
 
 from simkit.drafters.layout import Columns
@@ -20,7 +20,6 @@ from simkit.policies import Outcome
 from simkit.policies.surroundings import plain
 from simkit.policies.verdicts import not_boolean, not_whole
 from simkit.steps.compiled_rules import slots_of
-from simkit.steps.loop_tables import LoopPrices
 
 
 def begin(params: Any, sequence: int) -> Any:
@@ -65,16 +64,6 @@ def scores_of(starts: Columns, row: int, depth: int) -> Any:
 
 def is_missing(scores: tuple[float, ...]) -> Any:
     """Whether a score is NaN."""
-
-
-def draft_s_of(
-    prices: LoopPrices, blocks: Any, context: int, steps: Any, k: int, unread: int
-) -> Any:
-    """Seconds of the passes over the draft of step k, what the step pays once included."""
-
-
-def extra_s_of(table: np.ndarray | None, context: int, proposed: int) -> Any:
-    """Seconds of the draft's own pass over the verified batch."""
 
 
 Unsigned = np.uint64  # an index of this type is not tested for being negative
@@ -148,40 +137,6 @@ def _make_scores(starts: Any, row: Any, depth: int) -> Any:
         return (here, *scores_of(starts[1:], row, depth))
 
     return scores
-
-
-@slot(draft_s_of)
-def _find_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
-    if isinstance(blocks, NoneType):
-
-        def by_token(
-            prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any
-        ) -> Any:
-            behind = context + steps[0, k]
-            return prices.draft[Unsigned(behind)] - prices.before[Unsigned(context)]
-
-        return by_token
-
-    def by_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
-        once_s = prices.draft[Unsigned(context)] - prices.before[Unsigned(context)]
-        if steps[0, k] == 0:
-            return once_s
-        form = prices.opening
-        tokens = form.draft * np.int64(steps[3, k]) + form.unread * unread + form.more
-        behind = context - form.back * (unread - 1)
-        later_s = (
-            prices.draft[Unsigned(context + steps[0, k])] - prices.draft[Unsigned(context + 1)]
-        )
-        return once_s + blocks[Unsigned(behind), Unsigned(tokens)] + later_s
-
-    return by_draft
-
-
-@slot(extra_s_of)
-def _find_extra(table: Any, context: Any, proposed: Any) -> Any:
-    if isinstance(table, NoneType):
-        return lambda table, context, proposed: 0.0
-    return lambda table, context, proposed: table[Unsigned(context), Unsigned(proposed)]
 
 
 @slot(is_missing)

@@ -41,7 +41,7 @@ class LayoutArrays(NamedTuple):
 
 
 class LoopPrices(NamedTuple):
-    """Seconds, in tables for the loop; those that are None are all 0.
+    """Seconds, in tables for the loop; those that are empty are all 0.
 
     Attributes:
         n_prompt: (S,) int64.
@@ -49,7 +49,7 @@ class LoopPrices(NamedTuple):
         before: (C + 1,) the same less what a step at context c pays the draft whatever its length.
         verify: (C, K) verification of an empty draft, of one token, …, at context c.
         opening: what a draft's first pass holds, where that depends on what was emitted since the
-            last one.
+            last one; read if there are `blocks`.
         blocks: (C, N) such a pass over 0, 1, … tokens at context c.
         extra: (C, K) the draft's own pass over the verified batch.
     """
@@ -58,9 +58,9 @@ class LoopPrices(NamedTuple):
     draft: np.ndarray
     before: np.ndarray
     verify: np.ndarray
-    opening: Opening | None = None
-    blocks: np.ndarray | None = None
-    extra: np.ndarray | None = None
+    opening: Opening = Opening(0, 0, 0)
+    blocks: np.ndarray = np.zeros((0, 0))
+    extra: np.ndarray = np.zeros((0, 0))
 
 
 NO_PRICES = LoopPrices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))
