@@ -10,6 +10,7 @@ from analysis.claims import check, placebos
 from analysis.claims.claim import ClaimKind
 from benchmarks import placebo
 from traces.synthetic import iid
+from traces.trace import load
 from traces.writer import save
 
 pytestmark = pytest.mark.usefixtures("few_requests")
@@ -68,3 +69,9 @@ def test_one_claim_is_stored_beside_the_others(run, capsys):
     assert after == before | {"marginal_falls": {"holds": 3}}
     with pytest.raises(SystemExit, match="no claim that a trace can refute: nonsense"):
         run("--claims", "nonsense")
+
+
+def test_placebos_on_which_a_claim_cannot_be_tested_do_not_count():
+    found = placebos.shares(load("reference"), load("reference-sampled"), None)
+    assert found["pacer_accepts_more"].placebos == 977
+    assert "growth_of_five" not in found

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.claims.verdict import Verdict
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
@@ -24,7 +25,7 @@ class Share(NamedTuple):
 
     Attributes:
         holds: the share of them, 0 to 1; None if it is not known.
-        placebos: how many there were.
+        placebos: on how many it could be tested.
     """
 
     holds: float | None = None
@@ -53,8 +54,13 @@ def shares(trace: Trace, sampled: Trace | None, cost: AnyCost | None) -> Mapping
         return {}
     if hashes[1] != (None if sampled is None else sampled.hash):
         return {}
-    counts = ((name, count, sum(count.values())) for name, count in found["claims"].items())
-    return {name: Share(count.get("holds", 0) / n, n) for name, count, n in counts}
+    counts = ((name, count, _tested(count)) for name, count in found["claims"].items())
+    return {name: Share(count.get("holds", 0) / n, n) for name, count, n in counts if n}
+
+
+def _tested(count: Mapping[str, int]) -> int:
+    """On how many placebos there was a verdict."""
+    return sum(n for verdict, n in count.items() if verdict != Verdict.UNTESTED)
 
 
 @cache
