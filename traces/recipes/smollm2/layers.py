@@ -12,6 +12,7 @@ that of ``draft.py``, without its states. A command that was stopped goes on fro
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from traces.outputs import write_atomic
 from traces.recipes.smollm2 import command
 from traces.recipes.smollm2.draft import DraftSettings, distil, export, read_rows
 from traces.recipes.smollm2.teacher import Text, Texts
 from traces.recipes.training.denormal import tiny_as_zero
 from traces.record.pair import load_tokenizer, tokenizer_hash
 
-JUDGED, LONGEST = 3, 192  # texts by which layers are chosen, and tokens of each
+JUDGED, LONGEST = 2, 128  # texts by which layers are chosen, and tokens of each
+KEPT = "kept.json"  # their numbers, once they are chosen
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ def kept_layers(model: Any, texts: list[Text], n: int, say: Callable[[str], None
         kept.remove(least)
         say(f"without layer {least}: {losses[least]:.3f} nats, {len(kept)} layers are left")
     model.model.layers = whole
+    return kept
+
+
+def _chosen(model: Any, texts: Texts, n: int, known: Path, say: Callable[[str], None]) -> list[int]:
+    """`kept_layers`, or what a command that was stopped has written of them."""
+    if known.exists() and len(kept := json.loads(known.read_text())) == n:
+        return kept
+    kept = kept_layers(model, [texts.text(place) for place in texts.held[-JUDGED:]], n, say)
+    write_atomic(known, json.dumps(kept).encode())
     return kept
 
 
@@ -118,8 +130,7 @@ def train(
     if settings.exit:
         kept = [*range(settings.exit), n_layers - 1]
     else:
-        judges = [texts.text(place) for place in texts.held[-JUDGED:]]
-        kept = kept_layers(model, judges, settings.layers, say)
+        kept = _chosen(model, texts, settings.layers, out / KEPT, say)
     net = make_net(model, kept, bool(settings.exit)).to(device)
     embeddings = net.get_input_embeddings().weight
 
@@ -140,6 +151,7 @@ def main() -> None:
     def write(net: Any, model: Any, record: dict[str, object]) -> None:
         known = tokenizer_hash(load_tokenizer(str(given.model)))
         export(net, record, known, given.out)
+        (given.out / KEPT).unlink(missing_ok=True)
 
     command.run(given, partial(train, settings, given.device), write)
 
