@@ -125,14 +125,17 @@ def printed(name: str) -> str:
     return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
 
 
+PRINTED = (
+    "carried-over",
+    "carried-over-sampled",
+    "families",
+    "engine-llama-cpp",
+    "engine-openvino",
+)
 PARTS = {
     "claims": Part(claims, "analysis/claims/*.py"),
     "claims-elsewhere": Part(claims_elsewhere, "docs/_data/claims.json"),
-    "carried-over": Part(partial(printed, "carried-over"), "docs/_data/carried-over.txt"),
-    "carried-over-sampled": Part(
-        partial(printed, "carried-over-sampled"), "docs/_data/carried-over-sampled.txt"
-    ),
-    "families": Part(partial(printed, "families"), "docs/_data/families.txt"),
+    **{name: Part(partial(printed, name), f"docs/_data/{name}.txt") for name in PRINTED},
     "tables": Part(tables, "docs/_data/tables.json"),
     "atlas": Part(atlas, "traces/data/latency-atlas/*"),
     "ladder": Part(ladder, "docs/_data/ladder.json"),
