@@ -131,6 +131,7 @@ PRINTED = (
     "families",
     "engine-llama-cpp",
     "engine-openvino",
+    "engine-seconds",
 )
 PARTS = {
     "claims": Part(claims, "analysis/claims/*.py"),
