@@ -82,7 +82,7 @@ def rows(found: dict[str, ByAcceptance]) -> Iterator[list[str]]:
     first, *_ = found.values()
     for k, (one, *_) in enumerate(first.claims):
         words = [some.together[k] for some in found.values()]
-        if any(word and not word.startswith("cannot") for word in words):
+        if any(word and not word.startswith(("cannot", "undecided")) for word in words):
             claim = one.claim
             yield [
                 f"{claim.says} ({claim.paper}, `{claim.name}`)",

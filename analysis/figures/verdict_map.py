@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.typing import FillStyleType
 
 _ROW, _AROUND = 0.165, 0.95  # inches: of a claim, and above and below all of them
+_SLANTED = 0.35  # inches: what slanted names need more
+_PER_INCH = 10  # characters that level names may have together, an inch of the figure's width
 _MARKS: dict[str, tuple[str, str, FillStyleType]] = {
     "holds": ("o", "#0072B2", "full"),
     "holds, also on coin flips": ("o", "#0072B2", "none"),
@@ -34,8 +36,11 @@ def verdict_map(
         width: in inches, or "column", "text" or "page".
     """
     wide = inches(width)
+    longest = max((len(line) for name in columns for line in name.split("\n")), default=0)
+    slanted = longest * len(columns) > _PER_INCH * wide
+    high = _ROW * max(len(rows), 1) + _AROUND + slanted * _SLANTED
     with style(wide):
-        fig = Figure(figsize=(wide, _ROW * max(len(rows), 1) + _AROUND), layout="constrained")
+        fig = Figure(figsize=(wide, high), layout="constrained")
         ax = fig.add_subplot()
         for y, row in enumerate(rows.values()):
             for x, said in enumerate(row):
@@ -43,7 +48,9 @@ def verdict_map(
                     mark, color, fill = _MARKS[said]
                     ax.plot(x, y, mark, color=color, fillstyle=fill, ms=4.5)
         ax.set_yticks(range(len(rows)), list(rows))
-        ax.set_xticks(range(len(columns)), list(columns))
+        names = [name.replace("\n", ", ") for name in columns] if slanted else list(columns)
+        aside = {"rotation": 40, "ha": "left", "rotation_mode": "anchor"} if slanted else {}
+        ax.set_xticks(range(len(columns)), names, **aside)
         ax.set_xlim(-0.5, len(columns) - 0.5)
         ax.set_ylim(max(len(rows), 1) - 0.5, -0.5)
         ax.set_xlabel("acceptance of the draft")
