@@ -23,7 +23,7 @@ def counted(page, pattern):
 
 def test_claims_are_counted():
     n_claims = len(claims())
-    assert counted("README.md", r"(\d+) claims of the five papers") == {n_claims}
+    assert counted("README.md", r"(\d+) claims made by five papers") == {n_claims}
     assert counted("docs/papers.md", r"(\d+) claims of the five papers") == {n_claims}
     assert counted("CHANGELOG.md", r"`simkit claims`: (\d+) ") == {n_claims}
 
