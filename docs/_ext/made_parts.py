@@ -129,6 +129,7 @@ PRINTED = (
     "carried-over",
     "carried-over-sampled",
     "families",
+    "ablations-pacer",
     "engine-llama-cpp",
     "engine-openvino",
     "engine-seconds",
