@@ -133,6 +133,8 @@ PRINTED = (
     "engine-llama-cpp",
     "engine-openvino",
     "engine-seconds",
+    "fidelity",
+    "fidelity-smollm2",
 )
 PARTS = {
     "claims": Part(claims, "analysis/claims/*.py"),
