@@ -207,7 +207,7 @@ def test_measured_needs_samples():
 
 
 def test_specs():
-    assert costs.names() == ["atlas", "linear", "measured", "roofline"]
+    assert {"atlas", "linear", "measured", "roofline"} <= set(costs.names())
     assert costs.parse("measured") == Measured()
     assert costs.parse("measured(engine=compiled)") == Measured(engine="compiled")
     assert costs.parse(LINEAR) == Linear(draft_s=0.002, target_s=0.03)

@@ -52,8 +52,8 @@ def register(cls: C) -> C:
 def names() -> list[str]:
     """All registered names, those of installed packages too, sorted.
 
-    >>> simkit.costs.names()
-    ['atlas', 'linear', 'measured', 'roofline']
+    >>> "linear" in simkit.costs.names()
+    True
     """
     return sorted(COSTS)
 
