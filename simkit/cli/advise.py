@@ -10,9 +10,7 @@ import typer
 from simkit.cli.options import (
     Cost,
     First,
-    FirstToken,
     Memory,
-    PageFormat,
     PageOut,
     PrintedPage,
     TraceName,
@@ -62,8 +60,8 @@ def advise(
     cost: Cost = None,
     concurrency: InFlight = None,
     engine: ForEngine = None,
-    first_token: First = FirstToken.draft,
-    format: PrintedPage = PageFormat.table,
+    first_token: First = "draft",
+    format: PrintedPage = "table",
     out: PageOut = None,
     memory: Memory = None,
 ) -> None:
@@ -80,12 +78,12 @@ def advise(
             cost,
             concurrency=concurrency or (),
             engine=engine,
-            first_token=first_token.value,
+            first_token=first_token,
             progress=progress,
             drafters=drafter or (),
         )
     give(found, format, out, partial(_print, found))
-    if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
+    if format in ("json", "csv"):  # these have numbers alone
         tell([found.answer.rstrip("."), *found.notes])
 
 

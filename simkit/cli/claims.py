@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,8 +13,6 @@ from simkit.cli.options import (
     Cost,
     Drafter,
     First,
-    FirstToken,
-    PageFormat,
     PageOut,
     PrintedPage,
     Sampled,
@@ -34,12 +31,7 @@ if TYPE_CHECKING:
     from analysis.study import Study
 
 
-class ClaimsBy(StrEnum):
-    """What a claim is tested on."""
-
-    trace = "trace"
-    span = "span"
-    acceptance = "acceptance"
+ClaimsBy = Literal["trace", "span", "acceptance"]
 
 
 OtherTraces = Annotated[
@@ -57,7 +49,7 @@ def claims(
     trace: TraceName,
     cost: Cost = None,
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     sampled: Sampled = None,
     beside: OtherTraces = None,
     by: Annotated[
@@ -69,7 +61,7 @@ def claims(
             " --beside each trace, ordered by acceptance rate; this shows at which acceptance"
             " the claim holds.",
         ),
-    ] = ClaimsBy.trace,
+    ] = "trace",
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -78,7 +70,7 @@ def claims(
             help="Draw the verdicts of --by acceptance into this file (.png, .svg or .pdf).",
         ),
     ] = None,
-    format: PrintedPage = PageFormat.table,
+    format: PrintedPage = "table",
     out: PageOut = None,
 ) -> None:
     """Test the papers' claims on a trace."""
@@ -91,10 +83,10 @@ def claims(
             check_option(option, file)
             check_apart([(option, file)], [trace, cost, sampled, *(beside or [])])
     _check(by, sampled, beside, plot)
-    studies = [Study(drafted(trace, drafter), first_token.value)]
-    studies += [Study(drafted(other, None), first_token.value) for other in beside or []]
+    studies = [Study(drafted(trace, drafter), first_token)]
+    studies += [Study(drafted(other, None), first_token) for other in beside or []]
     check_names([name_of(study.trace) for study in studies])
-    if by is ClaimsBy.acceptance:
+    if by == "acceptance":
         found: Findings | Beside = _by_acceptance(studies, cost, plot)
     else:
         found = _tested(studies, cost, by, sampled)
@@ -111,7 +103,7 @@ def _tested(
     of: list[Findings] = []
     for study in studies:
         with settings_bar("claims") as progress:
-            if by is ClaimsBy.span:
+            if by == "span":
                 of += check_by_span(study, cost, progress=progress).of
             else:
                 of.append(check(study, cost, None if of else sampled, progress=progress))
@@ -139,9 +131,9 @@ def _check(by: ClaimsBy, sampled: str | None, beside: list[str] | None, plot: Pa
     from traces.errors import UserError
 
     for option, given, ways in (
-        ("--sampled", sampled, (ClaimsBy.trace,)),
-        ("--beside", beside, (ClaimsBy.trace, ClaimsBy.acceptance)),
-        ("--plot", plot, (ClaimsBy.acceptance,)),
+        ("--sampled", sampled, ("trace",)),
+        ("--beside", beside, ("trace", "acceptance")),
+        ("--plot", plot, ("acceptance",)),
     ):
         if given and by not in ways:
             raise UserError(f"{option} cannot be used with --by {by}")

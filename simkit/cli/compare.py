@@ -12,8 +12,6 @@ from simkit.cli.options import (
     Confidence,
     Cost,
     First,
-    FirstToken,
-    PageFormat,
     PageOut,
     PrintedPage,
 )
@@ -64,9 +62,9 @@ def compare(
     tune: Annotated[
         bool, typer.Option("--tune", help="Also tune each policy on each trace.")
     ] = False,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     confidence: Confidence = 0.95,
-    format: PrintedPage = PageFormat.table,
+    format: PrintedPage = "table",
     out: PageOut = None,
 ) -> None:
     """Compare traces, or the drafters of one trace."""
@@ -82,12 +80,12 @@ def compare(
             policies=policy or [],
             cost=cost,
             tune=tune,
-            first_token=first_token.value,
+            first_token=first_token,
             confidence=confidence,
             progress=progress,
         )
     give(found, format, out, partial(_print, found))
-    if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
+    if format in ("json", "csv"):  # these have numbers alone
         for note in dict.fromkeys(note for pair in found.pairs for note in pair.notes):
             typer.echo(f"note: {note}", err=True)
 

@@ -16,7 +16,7 @@ def costs(
         str | None,
         typer.Argument(help="Show all about this one.", autocompletion=complete.costs),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = "table",
 ) -> None:
     """List costs, devices and presets, with arguments and defaults; of other packages too."""
     show(KINDS["costs"], name, format)

@@ -16,7 +16,7 @@ def drafters(
         str | None,
         typer.Argument(help="Show all about this one.", autocompletion=complete.drafters),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = "table",
 ) -> None:
     """List drafters that can be attached, with their arguments; of other packages too."""
     show(KINDS["drafters"], name, format)

@@ -85,7 +85,7 @@ def export(
     cost: Cost = None,
     synthetic: Synthetic = False,
     concurrency: Concurrency = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
 ) -> None:
     """Write a setting as an engine's own configuration, or a trace's acceptance as a profile."""
     from simkit import engines
@@ -108,7 +108,7 @@ def export(
         policy,
         None if controller is None else parse(controller),
         cost,
-        first_token.value,
+        first_token,
         draft,
         synthetic,
         concurrency,
@@ -135,7 +135,7 @@ def _profile(
     from simkit.engines.profile import profile
     from traces.outputs import write_atomic
 
-    found = profile(trace, policy, cost, first_token.value, draft)
+    found = profile(trace, policy, cost, first_token, draft)
     write_atomic(out, found.text.encode())
     typer.echo(f"written to {out}")
     drawn = [

@@ -102,8 +102,8 @@ def figures(
     only: Only = None,
     cost: Cost = None,
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
-    by: SideBySide = Beside.task,
+    first_token: First = "draft",
+    by: SideBySide = "task",
     formats: Formats = None,
     width: Width = None,
     dpi: Dpi = 110,
@@ -124,7 +124,7 @@ def figures(
         raise UserError(f"--out {out} is a file: name a folder")
     look = _look(formats, width, dpi, style)
     ends = (*look.formats, "parquet")
-    files = [out / f"{entry.called(by.value)}.{end}" for entry in chosen for end in ends]
+    files = [out / f"{entry.called(by)}.{end}" for entry in chosen for end in ends]
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
@@ -150,9 +150,9 @@ def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> 
     from simkit import costs
     from traces.validate import check_schemas
 
-    study = Study(name, first_token.value)
+    study = Study(name, first_token)
     check_schemas(study.trace)
-    Groups(study.trace, by.value)
+    Groups(study.trace, by)
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     return study
@@ -174,14 +174,14 @@ def _draw(
     for entry in chosen:
         begun = time.perf_counter()
         try:
-            found = entry.under(study, cost, look.width, look.style, by.value)
+            found = entry.under(study, cost, look.width, look.style, by)
         except UserError as error:
             skipped[entry.name] = str(error)
             continue
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)
         notes = f", notes: {len(found.notes)}" if found.notes else ""
-        typer.echo(f"{entry.called(by.value)}: {time.perf_counter() - begun:.1f} s{notes}")
+        typer.echo(f"{entry.called(by)}: {time.perf_counter() - begun:.1f} s{notes}")
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {study.trace.place}: {why}")
@@ -204,7 +204,7 @@ def _chosen(only: list[str], by: Beside) -> list[FigureEntry]:
     from traces.errors import UserError
 
     chosen = [FIGURES[name] for name in dict.fromkeys(only)] or list(FIGURES.values())
-    if by is Beside.task:
+    if by == "task":
         return chosen
     grouped = [entry for entry in chosen if entry.grouped]
     if only and len(grouped) < len(chosen):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,26 +21,21 @@ if TYPE_CHECKING:
     from traces.trace import Trace
 
 
-class ImportSource(StrEnum):
-    """What the file was written by."""
+ImportSource = Literal[
+    "specdecode-bench",
+    "spec-bench",
+    "tokens",
+    "vllm",
+    "sglang",
+    "aiperf",
+    "tensorrt-llm",
+    "llama.cpp",
+    "openvino",
+    "profile",
+]
 
-    specdecode_bench = "specdecode-bench"
-    spec_bench = "spec-bench"
-    tokens = "tokens"
-    vllm = "vllm"
-    sglang = "sglang"
-    aiperf = "aiperf"
-    tensorrt_llm = "tensorrt-llm"
-    llama_cpp = "llama.cpp"
-    openvino = "openvino"
-    profile = "profile"
 
-
-class Align(StrEnum):
-    """Which step an entry of `acc_len` is for."""
-
-    simulator = "simulator"
-    measured = "measured"
+Align = Literal["simulator", "measured"]
 
 
 @dataclass(frozen=True)
@@ -126,19 +120,19 @@ def import_(
     if logs.check:
         if out is not None:
             raise typer.BadParameter("--check writes no trace: leave out --out")
-        import_logs.check(format.value, file, logs)
+        import_logs.check(format, file, logs)
         return
     if out is None:
         raise typer.BadParameter("--out is missing: name the folder of the new trace")
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
-    if format.value in import_logs.NAMES:
-        import_logs.write(format.value, file, out, logs)
-    elif format is ImportSource.specdecode_bench:
+    if format in import_logs.NAMES:
+        import_logs.write(format, file, out, logs)
+    elif format == "specdecode-bench":
         _specdecode_bench(file, out, records)
-    elif format is ImportSource.tokens:
+    elif format == "tokens":
         _tokens(file, out, eos or [])
-    elif format is ImportSource.profile:
+    elif format == "profile":
         _profile(file, out, profiles, records.seed)
     else:
         _spec_bench(file, out)
@@ -152,29 +146,28 @@ def _check_options(
     profiles: ProfileOptions,
 ) -> None:
     """Refuse options of other formats."""
-    name = format.value
     of_logs = logs.shared_path or logs.passes or logs.check
     of_bench = records.drafter or records.align or records.sample is not None
     rules = (
-        (eos, name == "tokens", "--eos is for tokens"),
+        (eos, format == "tokens", "--eos is for tokens"),
         (
             logs.draft_length is not None,
-            name in import_logs.SUMMED,
+            format in import_logs.SUMMED,
             f"--draft-length is for {', '.join(import_logs.SUMMED)}",
         ),
         (
             of_logs,
-            name in import_logs.NAMES,
+            format in import_logs.NAMES,
             f"--check, --shared-path and --passes are for {', '.join(import_logs.NAMES)}",
         ),
         (
             of_bench,
-            name == "specdecode-bench",
+            format == "specdecode-bench",
             "--drafter, --align and --sample are for specdecode-bench",
         ),
         (
             profiles.requests is not None or profiles.tokens is not None,
-            name == "profile",
+            format == "profile",
             "--requests and --tokens are for profile",
         ),
     )
@@ -187,7 +180,7 @@ def _check_suffix(format: ImportSource, out: Path) -> None:
     """A folder with the name of a file is what nobody asked for."""
     from simkit.errors import ImporterError
 
-    is_table = format is ImportSource.spec_bench
+    is_table = format == "spec-bench"
     if out.suffix in (".csv", ".json", ".jsonl") or (out.suffix == ".parquet" and not is_table):
         wanted = "a .parquet file or a folder" if is_table else "a folder, the trace's"
         raise ImporterError(f"--out {out}: must be {wanted}")
@@ -199,9 +192,8 @@ def _specdecode_bench(file: Path, out: Path, asked: BenchOptions) -> None:
     from traces.writer import save
 
     check_free(out)
-    align = asked.align or Align.simulator
     trace, taken, others, notes = specdecode_bench.load(
-        file, asked.drafter, align.value, asked.sample, asked.seed
+        file, asked.drafter, asked.align or "simulator", asked.sample, asked.seed
     )
     save(trace, out, batch_size=1024)
     typer.echo(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,14 +16,6 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     from simkit.importers.doctor import Diagnosis
     from simkit.importers.steps import Imported
-
-
-class DraftPassesOption(StrEnum):
-    """How many passes of the draft model a draft takes."""
-
-    token = "token"
-    draft = "draft"
-    none = "none"
 
 
 NAMES = ("vllm", "sglang", "aiperf", "tensorrt-llm", "llama.cpp", "openvino")
@@ -62,7 +53,7 @@ class LogOptions:
         ),
     ] = False
     passes: Annotated[
-        DraftPassesOption | None,
+        Literal["token", "draft", "none"] | None,
         typer.Option(
             help="For engine logs: draft passes that a cost charges: one per token, one per draft"
             " (parallel drafters) or none (drafters without a model). Default: token.",
@@ -74,7 +65,7 @@ def load_of(name: str, file: Path, asked: LogOptions) -> Callable[[], Imported]:
     """The import of an engine's log."""
     from simkit.importers import aiperf, llama_cpp, openvino, sglang, steps, tensorrt_llm, vllm
 
-    drafts = steps.LoggedDrafts(asked.shared_path, (asked.passes or DraftPassesOption.token).value)
+    drafts = steps.LoggedDrafts(asked.shared_path, asked.passes or "token")
     if name in ("vllm", "aiperf"):
         return partial((vllm if name == "vllm" else aiperf).load, file, drafts)
     rooms = {

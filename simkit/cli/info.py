@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from simkit.cli.options import TraceName
 
 
-class InfoFormat(StrEnum):
-    """How to print."""
-
-    table = "table"
-    json = "json"
-
-
 def info(
     trace: TraceName,
-    format: Annotated[InfoFormat, typer.Option(help="Output format.")] = InfoFormat.table,
+    format: Annotated[Literal["table", "json"], typer.Option(help="Output format.")] = "table",
 ) -> None:
     """Show what is in a trace."""
     from simkit.cli.tables import tell
@@ -31,7 +23,7 @@ def info(
     opened = load(trace)
     facts = describe(opened)
     tell(more_of(opened.path))
-    if format is InfoFormat.json:
+    if format == "json":
         import json
 
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))

@@ -24,7 +24,7 @@ def list_(
         str | None,
         typer.Argument(help="Show all about this one.", autocompletion=complete.listed),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = "table",
 ) -> None:
     """List policies, drafters, costs, controllers, figures, claims, engines or traces."""
     if kind is None:

@@ -7,22 +7,15 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.text import Text
 
 from traces import specs
 from traces.messages import printable
 
-
-class ListFormat(StrEnum):
-    """How to print a list."""
-
-    table = "table"
-    json = "json"
-    markdown = "markdown"
+ListFormat = Literal["table", "json", "markdown"]
 
 
 class ListEntry(NamedTuple):
@@ -166,11 +159,11 @@ def show(kind: Kind, name: str | None, format: ListFormat, short: bool = False) 
         UserError: there is none of that name.
     """
     found = list(map(kind.one, kind.names())) if name is None else [kind.one(name)]
-    if format is ListFormat.json:
+    if format == "json":
         print(json.dumps([_record(thing) for thing in found], indent=1, ensure_ascii=False))
     elif name is not None:
         _in_full(found[0], format)
-    elif format is ListFormat.markdown:
+    elif format == "markdown":
         from simkit.simulator.display import markdown
 
         print("\n".join(markdown((kind.noun, "what", "source"), _rows(found))))
@@ -211,5 +204,5 @@ def _record(thing: ListEntry) -> dict[str, Any]:
 
 
 def _in_full(thing: ListEntry, format: ListFormat) -> None:
-    head = f"# `{thing.spec}`" if format is ListFormat.markdown else thing.spec
+    head = f"# `{thing.spec}`" if format == "markdown" else thing.spec
     print("\n\n".join([head, thing.about, f"Defined in {thing.place}."]))

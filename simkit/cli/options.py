@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -150,42 +149,19 @@ class Drawing:
         return Sampler(self.temperature, self.top_k, self.top_p, self.draft_temperature)
 
 
-class Format(StrEnum):
-    """How to print."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
+Format = Literal["table", "json", "csv"]
 
 
-class PageFormat(StrEnum):
-    """How to print what is for a page of text, too."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    markdown = "markdown"
+PageFormat = Literal["table", "json", "csv", "markdown"]
 
 
-class By(StrEnum):
-    """What a row stands for."""
-
-    trace = "trace"
-    task = "task"
+By = Literal["trace", "task"]
 
 
-class Beside(StrEnum):
-    """What is shown side by side."""
-
-    task = "task"
-    span = "span"
+Beside = Literal["task", "span"]
 
 
-class FirstToken(StrEnum):
-    """Which pass emits the first token."""
-
-    draft = "draft"
-    prefill = "prefill"
+FirstToken = Literal["draft", "prefill"]
 
 
 First = Annotated[

@@ -32,7 +32,7 @@ def give(
         out: the file; None prints.
         show: prints its tables on a console.
     """
-    if out is None and format is PageFormat.table and sys.stdout.isatty():
+    if out is None and format == "table" and sys.stdout.isatty():
         return show(page())
     text = _in_words(found, format, show)
     if out is None:
@@ -49,13 +49,13 @@ def _in_words(
     show: Callable[[Console], None],
 ) -> str:
     """The text of a file or a pipe; see `give`."""
-    if format is PageFormat.json:
+    if format == "json":
         import json
 
         return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format is PageFormat.csv:
+    if format == "csv":
         return csv(found.frame)
-    if format is PageFormat.markdown:
+    if format == "markdown":
         return found.markdown()
     from rich.console import Console
 

@@ -16,7 +16,7 @@ def policies(
         str | None,
         typer.Argument(help="Show all about this one.", autocompletion=complete.policies),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = "table",
 ) -> None:
     """List policies, with their arguments and defaults; of other packages too."""
     show(KINDS["policies"], name, format)

@@ -6,9 +6,8 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -33,13 +32,6 @@ from traces.messages import how_many
 
 if TYPE_CHECKING:
     from traces.record.estimate import SizeEstimate
-
-
-class CouplingChoice(StrEnum):
-    """What an output is drawn with."""
-
-    draft = "draft"
-    target = "target"
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ class RecordOptions:
         ),
     ] = 0.0
     coupling: Annotated[
-        CouplingChoice | None,
+        Literal["draft", "target"] | None,
         typer.Option(
             rich_help_panel=MORE,
             help="How sampled outputs are drawn. draft: like in a live decoder. target: by"
@@ -223,7 +215,6 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
     for name, value in ctx.params.items():
         source = ctx.get_parameter_source(name)
         if name not in ("out", "resume", "ray") and source is not None and source.name in GIVEN:
-            value = value.value if isinstance(value, StrEnum) else value
             given[name] = str(value) if isinstance(value, Path) else value
     return given
 

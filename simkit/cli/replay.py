@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import First, FirstToken, Format, Memory, Printed, TraceName, list_costs
+from simkit.cli.options import First, Format, Memory, Printed, TraceName, list_costs
 from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.simulator import ByDrafter, Result
-
-
-class ReplayBy(StrEnum):
-    """What a row of a replay stands for: more than one of a sweep may."""
-
-    trace = "trace"
-    task = "task"
-    span = "span"
-    sequence = "sequence"
-    step = "step"
 
 
 def replay(
@@ -47,10 +36,10 @@ def replay(
         ),
     ] = None,
     by: Annotated[
-        ReplayBy,
+        Literal["trace", "task", "span", "sequence", "step"],
         typer.Option(help="One row for the whole trace, or one per task, span, sequence or step."),
-    ] = ReplayBy.trace,
-    format: Printed = Format.table,
+    ] = "trace",
+    format: Printed = "table",
     drafter: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +50,7 @@ def replay(
             show_default=False,
         ),
     ] = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     memory: Memory = None,
 ) -> None:
     """Replay stopping policies on a trace."""
@@ -71,18 +60,18 @@ def replay(
 
     there = trace_of(opened(trace, None, memory))
     asked = {name: policy for name in drafter or ["own"]}
-    found, notes = replay_usable(there, asked, cost, by.value, first_token.value)
+    found, notes = replay_usable(there, asked, cost, by, first_token)
     result = found if len(found.results) > 1 else next(iter(found.results.values()))
     _print(result, format)
     tell([*notes, *result.notes])
 
 
 def _print(result: Result | ByDrafter, format: Format) -> None:
-    if format is Format.table:
+    if format == "table":
         from simkit.cli.tables import say_replay
 
         say_replay(result.table)
-    elif format is Format.json:
+    elif format == "json":
         import json
 
         typer.echo(json.dumps(result.records(), indent=1, ensure_ascii=False))

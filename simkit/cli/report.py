@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import Cost, Drafter, First, FirstToken, Sampled, TraceName
+from simkit.cli.options import Cost, Drafter, First, Sampled, TraceName
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
@@ -34,7 +34,7 @@ def report(
     sampled: Sampled = None,
     figures: Annotated[bool, typer.Option(help="Include the figures.")] = True,
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
 ) -> None:
     """Write one self-contained page about a trace."""
     import analysis.report
@@ -44,7 +44,7 @@ def report(
     check_apart([("--out", out)], [trace, cost, sampled])
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
-    first = first_token.value
+    first = first_token
     words = _words(trace, out, drafter, cost, policy, sampled)
     words += [] if figures else ["--no-figures"]
     words += [] if first == "draft" else ["--first-token", first]

@@ -15,7 +15,6 @@ from simkit.cli.options import (
     Cost,
     Drafter,
     First,
-    FirstToken,
     Format,
     Printed,
     Ray,
@@ -273,12 +272,12 @@ def serving(
     repeated: Repeated,
     cost: Cost = None,
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     server: EngineOptions,
     limit: Limits = None,
     rates: Rates = None,
     confidence: Confidence = 0.95,
-    format: Printed = Format.table,
+    format: Printed = "table",
     files: ServedFiles,
     threads: ReplayThreads = None,
     ray: Ray = None,
@@ -296,7 +295,7 @@ def serving(
             **arriving.arguments(),
             engine=engine,
             **repeated.arguments(random=bool(arriving.rate or rates)),
-            first_token=first_token.value,
+            first_token=first_token,
             drafter=drafter,
             rates=_real("rates", rates),
             limits=_limits(limit),
@@ -318,11 +317,11 @@ def _check_files(files: ServedFiles, read: list[str | Path | None]) -> None:
 
 
 def _print(served: Served, format: Format) -> None:
-    if format is Format.table:
+    if format == "table":
         from simkit.cli.tables import page, say
 
         say(served.table(), page(240))
-    elif format is Format.json:
+    elif format == "json":
         typer.echo(served.to_json())
     else:
         from simkit.cli.tables import csv

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import (
-    By,
     Confidence,
     Cost,
     Drafter,
     First,
-    FirstToken,
     Format,
     Memory,
     PolicyRanges,
@@ -37,11 +35,11 @@ def sweep(
     trace: TraceName,
     policy: PolicyRanges,
     cost: Cost = None,
-    by: RowsBy = By.trace,
+    by: RowsBy = "trace",
     out: RowsOut = None,
-    format: Printed = Format.table,
+    format: Printed = "table",
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     intervals: Annotated[
         bool,
         typer.Option(
@@ -65,8 +63,8 @@ def sweep(
             there,
             policy,
             cost,
-            by=by.value,
-            first_token=first_token.value,
+            by=by,
+            first_token=first_token,
             threads=threads,
             intervals=intervals,
             confidence=confidence,
@@ -81,7 +79,7 @@ def sweep(
 
 
 def _print(result: Sweep, format: Format) -> None:
-    if format is Format.table:
+    if format == "table":
         from simkit.cli.tables import say_replay
         from simkit.simulator.display import rich
         from simkit.sweeps.grid import FASTEST, SHOWN
@@ -92,7 +90,7 @@ def _print(result: Sweep, format: Format) -> None:
             note = f"{how_many(len(result.policies), 'setting')}; these are the fastest"
             typer.echo(f"{note}. All of them: --format csv, or --out FILE.parquet", err=True)
         say_replay(lambda wide: rich(records, wide))
-    elif format is Format.json:
+    elif format == "json":
         import json
 
         typer.echo(json.dumps(result.records(), indent=1, ensure_ascii=False))

@@ -13,7 +13,6 @@ from simkit.cli.options import (
     Cost,
     Drafter,
     First,
-    FirstToken,
     Format,
     Memory,
     PolicyRanges,
@@ -62,12 +61,12 @@ def tune(
     ] = 5,
     deals: Deals = 20,
     seed: Seed = 0,
-    by: Annotated[By, typer.Option(help="Tune on all prompts, or on each task.")] = By.trace,
+    by: Annotated[By, typer.Option(help="Tune on all prompts, or on each task.")] = "trace",
     reference: Reference = None,
-    format: Printed = Format.table,
+    format: Printed = "table",
     out: RowsOut = None,
     drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
+    first_token: First = "draft",
     confidence: Confidence = 0.95,
     threads: ReplayThreads = None,
     memory: Memory = None,
@@ -87,9 +86,9 @@ def tune(
             cost,
             folds=folds,
             seed=seed,
-            by=by.value,
+            by=by,
             reference=reference,
-            first_token=first_token.value,
+            first_token=first_token,
             confidence=confidence,
             threads=threads,
             progress=progress,
@@ -104,11 +103,11 @@ def tune(
 
 
 def _print(tuned: Tuned, format: Format) -> None:
-    if format is Format.table:
+    if format == "table":
         from simkit.cli.tables import say, table
 
         say(table(*tuned.cells()))
-    elif format is Format.json:
+    elif format == "json":
         import json
 
         typer.echo(json.dumps(tuned.records(), indent=1, ensure_ascii=False))
