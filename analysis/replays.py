@@ -161,7 +161,7 @@ class Replays:
 
     @property
     def layout(self) -> PathLayout:
-        """The rows of the output; raises as `path_layout` does."""
+        """The rows of the output; MissingError for a lattice."""
         return self.study.path
 
     @cached_property

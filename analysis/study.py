@@ -76,7 +76,7 @@ class Study:
 
     @property
     def path(self) -> PathLayout:
-        """The rows of the output; raises as `path_layout` does."""
+        """The rows of the output; MissingError for a lattice."""
         return _on_path(self.layout)
 
     def need_draft_model(self) -> None:
@@ -136,15 +136,6 @@ class Study:
             if replays:
                 self._kept.clear()
             trace.forget()
-
-
-def path_layout(trace: Trace) -> PathLayout:
-    """The trace's rows as a layout.
-
-    Raises:
-        MissingError: the trace is a lattice.
-    """
-    return _on_path(layout_of(trace))
 
 
 def loops_of(trace: Trace) -> Loops:

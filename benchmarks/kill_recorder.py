@@ -33,12 +33,12 @@ def main() -> None:
         work = Path(folder)
         prompts = _prompts(work / "prompts.jsonl")
         span = _undisturbed(prompts, work / "whole")
-        expected = _hashes(work / "whole")
+        expected = hashes(work / "whole")
         kills, rounds = 0, 0
         while kills < options.kills:
             out = work / f"round{rounds}"
             killed = _until_done(prompts, out, span, rng)
-            if _hashes(out) != expected:
+            if hashes(out) != expected:
                 sys.exit(f"round {rounds}: other bytes after {killed} kills")
             kills, rounds = kills + killed, rounds + 1
             print(f"round {rounds}: {killed} kills, same bytes", flush=True)
@@ -112,7 +112,8 @@ def _check_listed(folder: Path) -> None:
             sys.exit(f"{name} is listed but not whole")
 
 
-def _hashes(folder: Path) -> dict[str, str]:
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in a folder."""
     return {
         file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.rglob("*"))

@@ -15,7 +15,6 @@ of files (which stops at other calls). It must end with status 2 and one line, a
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -33,6 +32,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
+from benchmarks.kill_recorder import hashes
 from traces.manifest import MANIFEST, read_manifest
 from traces.outputs import waiting
 from traces.subset import select
@@ -227,7 +227,7 @@ def _full(writer: Writer, start: Path, disk: Path) -> str:
         shutil.copytree(start, folder)
         if not writer.once:
             _whole(command, folder)
-        before = _hashes(folder)
+        before = hashes(folder)
         if limits is None:
             _fill(disk / "filler")
         done = subprocess.run(
@@ -236,8 +236,8 @@ def _full(writer: Writer, start: Path, disk: Path) -> str:
         lines = [line for line in done.stderr.splitlines() if "cannot be written" in line]
         if done.returncode != 2 or len(lines) != 1 or "Traceback" in done.stderr:
             sys.exit(f"{how}: status {done.returncode}: {done.stderr}")
-        if _hashes(folder) != before:
-            sys.exit(f"{how}: files are others than before: {_changed(_hashes(folder), before)}")
+        if hashes(folder) != before:
+            sys.exit(f"{how}: files are others than before: {_changed(hashes(folder), before)}")
         (disk / "filler").unlink(missing_ok=True)
         _whole(command, folder)
         _no_leftovers(folder)
@@ -306,14 +306,6 @@ def _no_leftovers(folder: Path) -> None:
     left += [other for path in folder.rglob("*") for other in waiting(path)]
     if left:
         sys.exit(f"{left[0].relative_to(folder)} is left over")
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def _changed(after: dict[str, str], before: dict[str, str]) -> list[str]:

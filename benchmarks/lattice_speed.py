@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.replay_speed import best
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
@@ -88,12 +88,7 @@ def replay_of(trace: Trace, rule: str, paid: str | None) -> Callable[[], object]
 def least_s(job: Callable[[], object], repeats: int) -> float:
     """CPU seconds of the quickest run, behind one that is not counted."""
     job()
-    taken = []
-    for _ in range(repeats):
-        begun = time.thread_time()
-        job()
-        taken.append(time.thread_time() - begun)
-    return min(taken)
+    return best(job, repeats)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from copy import copy
 import numpy as np
 
 import traces
+from benchmarks.replay_speed import best
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.tree import TreeLayout, Trees
@@ -68,12 +69,7 @@ def share(sweep: Sequence[policies.Policy], layout: TreeLayout) -> None:
 def least(work: Callable[[], object], repeats: int = _REPEATS) -> float:
     """Seconds of processor time of the fastest of some runs, the first one left out."""
     work()
-    found = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        work()
-        found.append(time.process_time() - begun)
-    return min(found)
+    return best(work, repeats, time.process_time)
 
 
 def forgotten(layout: TreeLayout) -> TreeLayout:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from simkit.cluster import Cluster, Job, joined, node
+from simkit.cluster import Job, joined, node
 from traces import reading
 from traces.errors import RecordError, SimkitWarning, TraceError
 from traces.loops import beside_itself
@@ -224,7 +224,7 @@ def run(
     if same := beside_itself(header):
         warnings.warn(same, SimkitWarning, stacklevel=3)
     with joined(ray) as cluster:
-        spread = partial(_spread, cluster, _far(asked, pair)) if cluster else None
+        spread = partial(cluster.map, _far(asked, pair)) if cluster else None
         on_size = None if spread else told.on_size  # which is of one process
         return write(
             pair, prompts, out, plan, header, resume,
@@ -274,10 +274,6 @@ def _shard(loaded: tuple[Pair | Alone, Plan], batch: Batch) -> ShardColumns:
     pair, plan = loaded
     start, prompts = batch
     return record_shard(pair, prompts, start, plan)
-
-
-def _spread(cluster: Cluster, job: Job, batches: list[Batch]) -> Iterator[ShardColumns]:
-    return cluster.map(job, batches)
 
 
 def _note(asked: RecordRequest, out: Path) -> None:

@@ -15,7 +15,7 @@ import simkit
 from analysis.gap import NO_GAP, _frame, gap, parts
 from simkit.costs import Linear
 from simkit.errors import PolicyError, ReplayError
-from simkit.sweeps.folds import stratified
+from simkit.sweeps.folds import dealt
 from traces.synthetic import iid
 
 COST = Linear(draft_s=1.0, target_s=8.0, target_per_token_s=0.1, overhead_s=0.2, policy_s=0.02)
@@ -36,7 +36,7 @@ def test_parts_by_hand():
     specs = FIXED + [s.replace(")", ", max_draft=12)") for s in SVIP]
     total_s, policy_s = seconds(trace, specs)
     prophet_s = seconds(trace, ["prophet(max_draft=12)"])[0][0]
-    fold = stratified(np.zeros(6, int), 2, seed=5)
+    fold = dealt(np.zeros(6, int), 2, seed=5, deals=1).fold[0]
     chosen = {"fixed": [], "best": []}
     expected = dict.fromkeys(("fixed", "reachable", "overhead", "unreachable"), 0.0)
     for f in (0, 1):

@@ -49,7 +49,7 @@ def test_none_of_200_sound_files_looks_like_a_fault(tmp_path, part):
         some = rng.sample(every, min(len(every), rng.randint(3, 40)))
         engine, _, load = FORMS[form]
         file = write(tmp_path / "log.jsonl", form, some, length)
-        found = examine(engine, lambda load=load, file=file, k=length: load(file, k))
+        found = examine(lambda load=load, file=file, k=length: load(file, k))
         assert found.is_sound, (form, length, found)
         assert not any(law.broken for law in found.laws)
         assert found.requests == len(some)
@@ -117,7 +117,7 @@ def planted(name, change):
 def test_each_planted_fault_is_found(tmp_path, capsys, name, change):
     """At the check, by its name and its public source; and beside every number that comes of it."""
     file = written(tmp_path, planted(name, change))
-    found = examine("vllm", lambda: vllm.load(file))
+    found = examine(lambda: vllm.load(file))
     assert [*seen(found)] == [name]
     status, said, _ = run(capsys, "import", "vllm", file, "--check")
     row = next(fault for fault in faults.FAULTS if fault.name == name)
@@ -132,7 +132,7 @@ def test_each_planted_fault_is_found(tmp_path, capsys, name, change):
 
 def test_the_same_requests_without_the_fault_are_sound(tmp_path):
     file = written(tmp_path, odd(lambda *row: row))
-    assert examine("vllm", lambda: vllm.load(file)).is_sound
+    assert examine(lambda: vllm.load(file)).is_sound
 
 
 @pytest.mark.parametrize("form", ["vllm", "aiperf", "llama.cpp", "openvino", "vllm offline"])
@@ -144,7 +144,7 @@ def test_outputs_that_loop_are_found_in_logs_with_steps(tmp_path, form):
     sound, looping = requests_of("reference", None, 3), replayed("reference", "fixed(3)", True)
     engine, _, load = FORMS[form]
     file = write(tmp_path / "log.jsonl", form, [*sound, *looping], 3)
-    found = seen(examine(engine, lambda: load(file, 3)))
+    found = seen(examine(lambda: load(file, 3)))
     assert "loops" in found and found.keys() <= {"loops", "zero_filled"}
 
 
@@ -160,7 +160,7 @@ def test_faults_of_sglang_are_found_by_its_sums(tmp_path):
         meta = {k: v for k, v in meta.items() if k not in ("spec_accept_rate",)}
         meta.pop("spec_accept_length")
         file = written(tmp_path, [{"meta_info": meta}])
-        assert [*seen(examine("sglang", lambda file=file: sglang.load(file, 3)))] == [name]
+        assert [*seen(examine(lambda file=file: sglang.load(file, 3)))] == [name]
 
 
 def test_a_histogram_that_aiperf_made_up_is_named(tmp_path):
@@ -168,16 +168,16 @@ def test_a_histogram_that_aiperf_made_up_is_named(tmp_path):
     more |= {"num_draft_tokens": 24, "num_spec_tokens": 4, "mean_acceptance_length": 1 + 10 / 7}
     more |= {"draft_acceptance_rate": 10 / 24}
     file = written(tmp_path, [llama_cpp(**more)])
-    assert [*seen(examine("aiperf", lambda: aiperf.load(file)))] == ["even_spread"]
+    assert [*seen(examine(lambda: aiperf.load(file)))] == ["even_spread"]
     file = written(tmp_path, [llama_cpp(**more, acceptance_histogram=None)])
-    assert examine("aiperf", lambda: aiperf.load(file)).is_sound
+    assert examine(lambda: aiperf.load(file)).is_sound
 
 
 def test_nodes_of_a_tree_are_no_drafted_tokens(tmp_path):
     line = aiperf_line("tensorrt_llm", [8, 8], [2, 3], 8, num_spec_tokens=3)
     line["spec_decode_acceptance"]["acceptance_histogram"] = {"2": 1, "3": 1}
     file = written(tmp_path, [line])
-    assert [*seen(examine("aiperf", lambda: aiperf.load(file)))] == ["rooted"]
+    assert [*seen(examine(lambda: aiperf.load(file)))] == ["rooted"]
 
 
 BROKEN = {
@@ -202,7 +202,7 @@ def test_a_law_that_is_broken_fails_and_others_are_looked_at(tmp_path, capsys, l
         line["usage"]["total_tokens"] = 13
     BROKEN[law](lines[1])
     file = written(tmp_path, lines)
-    found = examine("vllm", lambda: vllm.load(file))
+    found = examine(lambda: vllm.load(file))
     assert found.requests == 3 and len(found.refused) == 1 and ": line 2: " in found.refused[0]
     verdicts = {name: row.verdict for name, row in zip(LAWS, found.laws, strict=True)}
     assert verdicts.pop(law) == "fail" and verdicts.pop("stream") == "not there"
@@ -226,7 +226,7 @@ def test_a_file_that_holds_no_log_is_refused_in_a_line(tmp_path, capsys):
 def test_every_line_may_be_refused(tmp_path):
     line = response("a", 5, 8, [3, 3, 3], [1, 3, 0])
     line["usage"]["completion_tokens"] = 2
-    found = examine("vllm", lambda: vllm.load(written(tmp_path, [line])))
+    found = examine(lambda: vllm.load(written(tmp_path, [line])))
     assert found.requests == 0 and len(found.refused) == 1
 
 
@@ -250,7 +250,7 @@ def test_an_import_says_what_the_check_says(tmp_path):
 def test_evenly_is_no_fault_where_drafts_have_one_token():
     drafted = [[1] * 40] * 5
     accepted = [[k % 2 for k in range(40)]] * 5
-    assert not list(faults.found("vllm", _counts(drafted, accepted)))
+    assert not list(faults.found(_counts(drafted, accepted)))
 
 
 def _counts(drafted, accepted):
@@ -264,4 +264,4 @@ def test_chance_alone_is_no_loop():
     for _ in range(1000):
         share = rng.uniform(0.05, 0.95)
         taken = (np.cumprod(rng.random((12, 40, 4)) < share, axis=2)).sum(2).tolist()
-        assert not list(faults.found("vllm", _counts([[4] * 40] * 12, taken)))
+        assert not list(faults.found(_counts([[4] * 40] * 12, taken)))

@@ -109,7 +109,11 @@ URL = "https://user:PASSW@host/x.json?k=1"
 @pytest.mark.parametrize(
     "words",
     [
-        *(("import", it, URL, "--out", "OUT") for it in typing.get_args(ImportSource) if it != "sglang"),
+        *(
+            ("import", it, URL, "--out", "OUT")
+            for it in typing.get_args(ImportSource)
+            if it != "sglang"
+        ),
         ("import", "sglang", URL, "--draft-length", "2", "--out", "OUT"),
         ("record", "--target", "a", "--draft", "b", "--prompts", URL, "--out", "OUT"),
         ("record", "--target", URL, "--draft", "b", "--prompts", "P", "--out", "OUT"),

@@ -163,7 +163,7 @@ def test_appendix_b():
     assert steps.waiting[:8].tolist() == [0, 0, 4, 0, 4, 0, 4, 4]
     # Rejections in steps 0, 2, 4 and 7 end runs of 0, 2, 4 and 8 tokens; 21 more follow.
     assert concurrent.mean_accepted(steps) == pytest.approx((0 + 2 + 4 + 8) / (4 + 21))
-    assert concurrent.model_runs(steps) == (int(steps.drafted.sum()), 8 + 22)
+    assert (steps.draft_passes.sum(), len(steps)) == (steps.drafted.sum(), 8 + 22)
 
 
 def test_one_position_is_one_plain_step():

@@ -13,7 +13,7 @@ from replay_traces import build
 import simkit
 from simkit.errors import PolicyError, ReplayError
 from simkit.simulator.display import idle
-from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of, stratified
+from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
 from simkit.sweeps.tuning import BEST
 from traces.synthetic import iid
 from traces.writer import save
@@ -47,10 +47,10 @@ def test_folds_are_even_in_every_stratum_and_together(strata, folds, seed):
     strata = np.array(strata)
     if len(strata) < folds:
         with pytest.raises(ReplayError, match=f"cannot be cut into {folds} folds"):
-            stratified(strata, folds, seed)
+            dealt(strata, folds, seed, deals=1).fold[0]
         return
-    fold = stratified(strata, folds, seed)
-    assert np.array_equal(fold, stratified(strata, folds, seed))
+    fold = dealt(strata, folds, seed, deals=1).fold[0]
+    assert np.array_equal(fold, dealt(strata, folds, seed, deals=1).fold[0])
     for some in (fold, *(fold[strata == s] for s in np.unique(strata))):
         counts = np.bincount(some, minlength=folds)
         assert len(counts) == folds
@@ -70,7 +70,8 @@ NUMBERS = st.lists(st.integers(-9, 9), min_size=5, max_size=5, unique=True)
 def test_folds_do_not_depend_on_what_strata_are_called(strata, folds, seed, names):
     called = np.array([names[s] for s in strata])
     np.testing.assert_array_equal(
-        stratified(called, folds, seed), stratified(np.array(strata), folds, seed)
+        dealt(called, folds, seed, deals=1).fold[0],
+        dealt(np.array(strata), folds, seed, deals=1).fold[0],
     )
 
 
@@ -78,7 +79,7 @@ def test_deals_begin_with_the_one_deal_and_differ():
     task = np.repeat(["a", "b", "c"], [9, 5, 10])
     deals = dealt(task, 5, seed=3)
     assert deals.fold.shape == (DEALS, 24)
-    assert np.array_equal(deals.fold[0], stratified(task, 5, 3))
+    assert np.array_equal(deals.fold[0], dealt(task, 5, 3, deals=1).fold[0])
     assert len({fold.tobytes() for fold in deals.fold}) == DEALS
     for fold in deals.fold:
         assert np.ptp(np.bincount(fold, minlength=5)) <= 1

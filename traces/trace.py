@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from traces import files, parquet, schema, stores
 from traces.allocator import trim
+from traces.arrays import read_only
 from traces.bundle import DATA
 from traces.card import card
 from traces.did_you_mean import Helpful, facts_html
@@ -256,7 +257,7 @@ class Trace(Helpful):
         Rows offsets[s] to offsets[s + 1] of `positions` are the s-th sequence's.
         """
         lengths = self.sequences["n_output"].to_numpy()
-        return _offsets(lengths)
+        return read_only(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     @cached_property
     def branch_offsets(self) -> np.ndarray:
@@ -358,10 +359,3 @@ def _attached_to(recording: Trace, folder: Path, manifest: Manifest) -> Trace:
 def opened(given: Trace | str | Path) -> Trace:
     """A trace, or what `load` gives for its folder, URL or name."""
     return given if isinstance(given, Trace) else load(given)
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    out = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=out[1:])
-    out.flags.writeable = False
-    return out

@@ -179,11 +179,10 @@ def stronger_when_greedy(at: Evidence) -> list[Part]:
     """
     if not at.trace.sampler.greedy:
         raise Untestable("the trace is sampled: give the greedy one, and this one with --sampled")
-    if at.sampled is None:
-        raise Untestable("no sampled trace of the pair: give one with --sampled")
-    greedy, sampled = _length_correlation(at), _length_correlation(at.sampled)
+    other = _sampled(at)
+    greedy, sampled = _length_correlation(at), _length_correlation(other)
     told = [Part("ρ, greedy", greedy, None), Part("ρ, sampled", sampled, None)]
-    looped = [_length_correlation(one, loops=True) for one in (at, at.sampled)]
+    looped = [_length_correlation(one, loops=True) for one in (at, other)]
     return [
         Part("difference", difference(greedy, sampled), BELOW_0),
         Part("difference, with loops", difference(*looped), None),

@@ -62,9 +62,7 @@ def passes(count: str) -> Measure:
 
 def cell(e: Estimate) -> str:
     """An estimate in a cell."""
-    if e.value is None:
-        return "–"
-    return f"{e.value:.2f}" if e.lo is None else f"{e.value:.2f} [{e.lo:.2f}, {e.hi:.2f}]"
+    return e.text(".2f")
 
 
 def apart(at: Replays, bonus: int = 0) -> Measure | None:
@@ -91,9 +89,3 @@ def apart(at: Replays, bonus: int = 0) -> Measure | None:
         return cell(clusters.ratio((found + bonus * steps)[some], steps[some]))
 
     return measured
-
-
-def with_apart(at: Replays, measures: dict[str, Measure], bonus: int = 0) -> dict[str, Measure]:
-    """The measures, and τ outside of loops behind them where there are loops."""
-    free = apart(at, bonus)
-    return measures if free is None else {**measures, APART: free}

@@ -45,8 +45,4 @@ def missing(found: Iterable[Estimate], of: Iterable[object] | None = None) -> li
 
 def text(e: Estimate, form: str = ".3f") -> str:
     """An estimate in words: 1.234 [1.1, 1.3]."""
-    if e.value is None:
-        return f"not defined ({e.note})"
-    if e.lo is None or e.hi is None:
-        return f"{e.value:{form}} ({e.note})"
-    return f"{e.value:{form}} [{e.lo:{form}}, {e.hi:{form}}]"
+    return e.text(form, f" ({e.note})", f"not defined ({e.note})")

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from simkit.engines.run.arms import EngineArm
     from simkit.engines.run.host import EngineHost
     from simkit.engines.run.recorded import RecordedPart
-    from simkit.engines.run.timing import EngineClock
     from simkit.fidelity.engine import EngineFidelity
     from traces.trace import Trace
 
@@ -56,7 +55,6 @@ def fidelity_engine(
     draft = None if host.draft is None else str(host.draft)
     arms = arms_of(there, choice.engine, asked.policy or list(POLICIES), draft)
     samples = _timed(there, fitted, budget, host, asked, arms) if fitted else None
-    assert folder is not None
     if samples is not None:
         from simkit.cli.places import write
 
@@ -98,11 +96,7 @@ def _timed(
     rounds = _ROUNDS if asked.rounds is None else asked.rounds
     total = n_settings(host, widest) * len(fitted) * rounds
     with decoding_bar(total, "timing passes") as tick:
-        return time_passes(host, part, widest, rounds, _clock(asked), tick)
-
-
-def _clock(asked: RunOptions) -> EngineClock:
-    return asked.clock or "wall"
+        return time_passes(host, part, widest, rounds, asked.clock or "wall", tick)
 
 
 def _compared(
@@ -119,9 +113,8 @@ def _compared(
     from simkit.engines.run.counted import RanArm, counted
     from simkit.engines.run.rounds import in_rounds
     from simkit.engines.run.timing import on_processor
-    from simkit.engines.run.written_log import log_name, log_text
+    from simkit.engines.run.written_log import write_log
     from simkit.fidelity import engine as compared
-    from traces.outputs import write_atomic
     from traces.record.margins import NextToken
 
     rounds = (_ROUNDS if asked.rounds is None else asked.rounds) if is_timed else 1
@@ -133,15 +126,14 @@ def _compared(
     for arm, own in zip(arms, tested, strict=True):
         first = [(request, some[0]) for request, some in zip(part.requests, own, strict=True)]
         counts.append(counted(RanArm(arm, first), part, host.conventions))
-        text = log_text(host.options.engine, arm.name, first, arm.length)
-        write_atomic(folder / log_name(arm.name), text.encode())
+        write_log(folder, host.options.engine, arm, first)
     draft = None if host.options.draft is None else NextToken(host.options.draft)
     models = NextToken(host.options.target), draft
     known = part.trace.manifest
     why = compared.differences(counts, arms, models, known.eos_token_ids, known.bits)
     if not is_timed:
         return compared.EngineFidelity(host.options.engine, counts, why, [], float("nan"))
-    if _clock(asked) == "processor":
+    if asked.clock == "processor":
         answers = on_processor(answers)
     predicted = compared.predictions(part, arms, host.conventions.first_token)
     speeds = compared.speeds(arms, predicted, answers[0], answers[1:-1])

@@ -99,7 +99,7 @@ def check(name: str, file: Path, asked: LogOptions) -> None:
     """Print what an engine's log looks like."""
     from simkit.importers.doctor import examine
 
-    found = examine(name, load_of(name, file, asked))
+    found = examine(load_of(name, file, asked))
     _print(file, found)
     if not found.is_sound:
         raise typer.Exit(1)

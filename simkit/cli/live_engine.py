@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from simkit.cli.live_options import LiveOptions
     from simkit.engines.run.arms import EngineArm
     from simkit.engines.run.counted import RanArm
+    from simkit.engines.run.host import EngineHost
     from simkit.engines.run.recorded import RecordedPart
 
 _NOT_HERE = ("prompts", "controller", "concurrency", "cost", "head", "revision", "turns", "trace")
@@ -40,7 +41,7 @@ def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
     budget = None if asked.max_new_tokens == _DEFAULT_TOKENS else asked.max_new_tokens
     budget = min(trace.max_new_tokens, _DEFAULT_TOKENS) if budget is None else budget
     part = recorded_part(trace, asked.n_prompts, budget)
-    folder = check_folder(asked.out, asked.recorded)
+    folder = asked.out and check_folder(asked.out, asked.recorded)
     if choice.url:
         ran = [_asked_there(choice, part, asked.policy or [], folder)]
     else:
@@ -67,8 +68,7 @@ def _asked_there(
     from simkit.engines.run.counted import RanArm
     from simkit.engines.run.counted import asked as answers_of
     from simkit.engines.run.remote import remote
-    from simkit.engines.run.written_log import log_name, log_text
-    from traces.outputs import write_atomic
+    from simkit.engines.run.written_log import write_log
 
     if len(policies) > 1:
         raise EngineError("an engine at --url has one setting: give at most one --policy")
@@ -76,13 +76,11 @@ def _asked_there(
     with remote(str(choice.url), choice.time_limit, part.trace.eos_token_ids) as engine:
         with decoding_bar(len(part.requests), "prompts") as tick:
             ran = RanArm(arm, answers_of(engine, part, tick))
-    if folder is not None:
-        text = log_text(str(choice.url), arm.name, ran.answers, arm.length)
-        write_atomic(folder / log_name(arm.name), text.encode())
+    write_log(folder, str(choice.url), arm, ran.answers)
     return ran
 
 
-def check_folder(out: Path | None, trace: str) -> Path | None:
+def check_folder(out: Path, trace: str) -> Path:
     """The folder of the logs, if it can be written to.
 
     Raises:
@@ -92,8 +90,6 @@ def check_folder(out: Path | None, trace: str) -> Path | None:
     from simkit.engines import EngineError
     from traces.outputs import make_folder
 
-    if out is None:
-        return None
     if out.exists() and not out.is_dir():
         raise EngineError(f"--out {out}: must be a folder, which gets one log for each policy")
     check_apart([("--out", out)], [trace])
@@ -105,26 +101,21 @@ def check_folder(out: Path | None, trace: str) -> Path | None:
 
 
 def run_arms(
-    host: object, part: RecordedPart, arms: list[EngineArm], folder: Path | None
+    host: EngineHost, part: RecordedPart, arms: list[EngineArm], folder: Path | None
 ) -> list[RanArm]:
     """Run settings one after another, each with a start of the engine, and write their logs."""
     from simkit.cli.progress import decoding_bar
     from simkit.engines.run.counted import RanArm
     from simkit.engines.run.counted import asked as answers_of
-    from simkit.engines.run.host import EngineHost
-    from simkit.engines.run.written_log import log_name, log_text
-    from traces.outputs import write_atomic
+    from simkit.engines.run.written_log import write_log
 
-    assert isinstance(host, EngineHost)
     ran = []
     with decoding_bar(len(arms) * len(part.requests), "prompts") as tick:
         for arm in arms:
             with host.start(arm) as engine:
                 answers = answers_of(engine, part, tick)
             ran.append(RanArm(arm, answers))
-            if folder is not None:
-                text = log_text(host.options.engine, arm.name, answers, arm.length)
-                write_atomic(folder / log_name(arm.name), text.encode())
+            write_log(folder, host.options.engine, arm, answers)
     return ran
 
 

@@ -181,7 +181,9 @@ def record(
         return
     asked, rows = recording.prepare(out, given, resume)
     with must_fit():
-        _quiet()
+        from traces.record.pair import quiet
+
+        quiet()
         loaded = asked.load()
     cut = recording.cut_rows(asked, rows, *loaded)
     start = time.perf_counter()
@@ -217,12 +219,6 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
         if name not in ("out", "resume", "ray") and source is not None and source.name in GIVEN:
             given[name] = str(value) if isinstance(value, Path) else value
     return given
-
-
-def _quiet() -> None:
-    from traces.record.pair import quiet
-
-    quiet()
 
 
 def _tell(size: SizeEstimate) -> None:

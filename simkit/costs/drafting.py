@@ -55,11 +55,6 @@ class Drafting:
         self.before_s = self.sum_s - np.append(self.once_s, 0.0) if paid_once else self.sum_s
 
     @property
-    def by_unread(self) -> bool:
-        """Whether it matters how many known tokens the draft model has not read yet."""
-        return self.paid not in ("token", "none")
-
-    @property
     def opening(self) -> Opening | None:
         """Of a draft, where it reads what was emitted since the last one."""
         return self.paid if isinstance(self.paid, Opening) else None

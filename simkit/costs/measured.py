@@ -121,8 +121,9 @@ def times_of(
     """
     chosen = _choose(samples, engine, batch_size)
     engine = chosen["engine"][0].as_py()
-    found = replace(_fit(chosen, policy_s, dips), samples=samples, engine=engine)
-    return replace(found, sequences=batch_size)
+    cells = _cells(chosen)
+    facts = {"cells": cells, "samples": samples, "engine": engine, "sequences": batch_size}
+    return replace(_grids(cells, policy_s, dips), **facts)
 
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
@@ -142,11 +143,6 @@ def _read(file: Path) -> pa.Table:
         return fit.samples(log, draws=DRAWS)
     except CostError as error:
         raise CostError(f"{file}: {error}") from None
-
-
-def _fit(table: pa.Table, policy_s: float | None, dips: bool) -> _MeasuredTimes:
-    cells = _cells(table)
-    return replace(_grids(cells, policy_s, dips), cells=cells)
 
 
 def _cells(table: pa.Table) -> dict[str, np.ndarray]:

@@ -103,8 +103,7 @@ class Passes:
 
         See `simkit.costs.fit.samples`. The conditions are in the table's metadata.
         """
-        named = [dict(zip(_SAMPLE, row, strict=True)) | self.facts for row in self._cells()]
-        return self.conditions.kept_in(pa.Table.from_pylist(named, schema=schema.LATENCY))
+        return self.conditions.kept_in(self._table())
 
     def drawn(self, n: int, seed: int = 0) -> pa.Table:
         """`samples`, and behind them those of n draws of prompts (`again`).
@@ -113,19 +112,15 @@ class Passes:
         from 1. Costs take their spread from them.
         """
         rng = np.random.default_rng(seed)
-        tables = [self.samples()]
-        for number in range(1, n + 1):
-            rows = self.again(rng)._cells()
-            named = [
-                dict(zip(_SAMPLE, (f"{DRAW}{row[0]}", *row[1:]), strict=True))
-                | self.facts
-                | {"repeat": number}
-                for row in rows
-            ]
-            tables.append(pa.Table.from_pylist(named, schema=schema.LATENCY))
-        return self.conditions.kept_in(
-            pa.concat_tables([t.replace_schema_metadata() for t in tables])
-        )
+        again = [self.again(rng)._table(DRAW, number) for number in range(1, n + 1)]
+        return self.conditions.kept_in(pa.concat_tables([self._table(), *again]))
+
+    def _table(self, prefix: str = "", repeat: int = 0) -> pa.Table:
+        """The cells' rows, of components with this prefix."""
+        facts = self.facts | {"repeat": repeat}
+        rows = [(f"{prefix}{component}", *rest) for component, *rest in self._cells()]
+        named = [dict(zip(_SAMPLE, row, strict=True)) | facts for row in rows]
+        return pa.Table.from_pylist(named, schema=schema.LATENCY)
 
     def _cells(self) -> list[Sample]:
         drafts, surplus_s = _drafts(self.passes.get("draft"))

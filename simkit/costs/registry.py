@@ -12,15 +12,11 @@ from simkit.costs.presets import PRESETS
 from simkit.costs.timed_models import read
 from simkit.errors import CostError
 from traces import reading, specs
-from traces.registry import Registry, suggest
+from traces.registry import Registry, of_class, suggest
 
 _MOST_BYTES = reading.MEBIBYTE
 
 C = TypeVar("C", bound=type[CostModel])
-
-
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, CostModel) and thing.name == name
 
 
 _CLASSES = {"atlas": "Atlas", "linear": "Linear", "measured": "Measured", "roofline": "Roofline"}
@@ -28,7 +24,7 @@ BUILT_IN = {name: f"simkit.costs.{name}:{cls}" for name, cls in _CLASSES.items()
 """Where this package's cost models are; a replay imports the one that it names."""
 
 COSTS: Registry[type[CostModel]] = Registry(
-    "cost model", CostError, "simkit.costs", _fits, BUILT_IN
+    "cost model", CostError, "simkit.costs", of_class(CostModel), BUILT_IN
 )
 """Cost models by the name of their specs."""
 

@@ -27,10 +27,7 @@ class LatticeLayout(Layout):
     by_start = True
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.offsets = trace.position_offsets
-        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
-        self.n_output = np.diff(self.offsets)
+        super().__init__(trace)
         self._check_lengths()
         self.recorded = self._lengths()
         accepted = self._accepted()

@@ -70,6 +70,12 @@ class Layout(ABC):
     branch: np.ndarray
     cut: np.ndarray
 
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.offsets = trace.position_offsets
+        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
+        self.n_output = np.diff(self.offsets)
+
     @abstractmethod
     def columns(self, names: tuple[str, ...]) -> Read:
         """The named columns; a name `score:NAME` stands for a head's scores.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import ReplayError
 from traces.drafters.log import REFUSED
@@ -17,12 +15,6 @@ class LogOutputs(Layout):
     """
 
     by_start = True
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.offsets = trace.position_offsets
-        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
-        self.n_output = np.diff(self.offsets)
 
     def columns(self, names: tuple[str, ...]) -> Read:
         """See `Layout`."""

@@ -31,11 +31,8 @@ class PathLayout(Layout):
             attached = ", ".join(trace.drafters)
             raise ReplayError(f"{kind.lacks['path']}; this trace has {attached}")
         kind.refuse("path", ReplayError)
-        self.trace = trace
+        super().__init__(trace)
         self._found: dict[str, scores.RowScores | scores.StartScores] = {}
-        self.offsets = trace.position_offsets
-        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
-        self.n_output = np.diff(self.offsets)
         self._check_lengths()
         self.ahead = self._ahead()
         no_branches = np.zeros(len(self.ahead) + 1, np.int64)

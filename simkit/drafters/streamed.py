@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
-from simkit.errors import ReplayError
 from traces.errors import TraceError
 from traces.streamed import Streamed
 
@@ -16,12 +15,6 @@ class WindowedOutputs(Layout):
     """All prompts and how long their outputs are; the windows have layouts of their own."""
 
     by_start = False
-
-    def __init__(self, trace: Streamed) -> None:
-        self.trace = trace
-        self.offsets = trace.position_offsets
-        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype("int64")
-        self.n_output = self.offsets[1:] - self.offsets[:-1]
 
     def __getattr__(self, name: str) -> Any:
         if name in _ROWS:
@@ -51,13 +44,3 @@ class WindowedOutputs(Layout):
 def windowed(layout: Layout) -> Streamed | None:
     """The trace behind a layout, if its rows are read in windows."""
     return layout.trace if isinstance(layout.trace, Streamed) else None
-
-
-def refuse_windows(layout: Layout, what: str) -> None:
-    """Say that something takes all rows at once.
-
-    Raises:
-        ReplayError: the rows are read in windows.
-    """
-    if windowed(layout):
-        raise ReplayError(f"{what} needs all rows at once: leave out --memory")

@@ -30,18 +30,6 @@ class Replacement(NamedTuple):
     note: str
 
 
-class Tuning(NamedTuple):
-    """A setting that was chosen.
-
-    Attributes:
-        policy: with its arguments.
-        note: of what, and what it is worth, in a line.
-    """
-
-    policy: Policy
-    note: str
-
-
 def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Replacement:
     """The fixed length whose replayed speed on a trace is the best.
 
@@ -56,8 +44,10 @@ def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Repl
     return Replacement(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
 
 
-def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken) -> Tuning:
-    """The setting of a spec with ranges that is the fastest on a trace, and what it is worth.
+def tuned(
+    trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken
+) -> tuple[Policy, str]:
+    """The setting of a spec with ranges that is the fastest on a trace; what it is worth, a line.
 
     Raises:
         UserError: see `simkit.tune`.
@@ -69,7 +59,7 @@ def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken
         f"{choice.chosen} is the fastest of {how_many(choice.settings, 'setting')} on this trace;"
         f" tuned so, {spec} gives held-out prompts a speedup of {choice.speedup:.3f} {interval}"
     )
-    return Tuning(parse(choice.chosen), note)
+    return parse(choice.chosen), note
 
 
 def instead_of(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from simkit.policies import Policy
 from traces.errors import UserError
-from traces.registry import Registry
+from traces.registry import Registry, of_class
 
 
 class EngineError(UserError):
@@ -162,11 +162,9 @@ def whole(name: str, value: Any, least: int) -> None:
         raise EngineError(f"{name} must be a whole number >= {least}, not {value!r}")
 
 
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, EngineWriter) and thing.name == name
-
-
-ENGINES: Registry[type[EngineWriter]] = Registry("engine", EngineError, "simkit.engines", _fits)
+ENGINES: Registry[type[EngineWriter]] = Registry(
+    "engine", EngineError, "simkit.engines", of_class(EngineWriter)
+)
 """The classes by name."""
 
 

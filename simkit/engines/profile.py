@@ -12,7 +12,6 @@ which each draws without looking at the request, and what that changes on this t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,12 +239,7 @@ def _consumers(
 
 def _two_lengths(accepted: float, length: int) -> tuple[float, ...]:
     """P(a >= j) where a is the mean rounded down or up, as often as keeps the mean."""
-
-    def rates() -> Iterator[float]:
-        for depth in range(length):
-            yield min(1.0, max(0.0, accepted - depth))
-
-    return tuple(rates())
+    return tuple(min(1.0, max(0.0, accepted - depth)) for depth in range(length))
 
 
 def _mean(counts: np.ndarray) -> float:

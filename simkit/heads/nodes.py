@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,18 +47,7 @@ class Models:
     revision: str | None = None
 
 
-class _Opened(NamedTuple):
-    planting: Planting
-    n_shards: int
-
-
-def read_drafts(
-    trace: Trace,
-    models: Models,
-    share: float = SHARE,
-    seed: int = 0,
-    on_shard: Callable[[], None] = lambda: None,
-) -> ReadDrafts:
+def read_drafts(trace: Trace, models: Models, share: float = SHARE, seed: int = 0) -> ReadDrafts:
     """What an attached drafter has read of its own tokens, for a head to learn from.
 
     Args:
@@ -66,7 +55,6 @@ def read_drafts(
         models: see there.
         share: of a mixed text's tokens that are the draft's; 0: it learns from drafts themselves.
         seed: of which ones.
-        on_shard: told when one is read.
 
     Raises:
         HeadError: the drafter reads none of its tokens, or is another than the trace's.
@@ -80,7 +68,6 @@ def read_drafts(
     for index in range(n_shards):
         for all_, part in zip(parts, opened.consumed(index, share, generator), strict=True):
             all_.append(part)
-        on_shard()
     on_text, mixed = (Consumed(*map(np.concatenate, zip(*part, strict=True))) for part in parts)
     return ReadDrafts(on_text, mixed, trace.n_sequences)
 
@@ -126,8 +113,8 @@ def score_nodes(
     return NodeScores(np.concatenate([part[f"score:{head.kind}"] for part in parts]))
 
 
-def _open(trace: Trace, models: Models, shapes: tuple[str, ...]) -> _Opened:
-    """The trace's drafter, loaded.
+def _open(trace: Trace, models: Models, shapes: tuple[str, ...]) -> tuple[Planting, int]:
+    """The trace's drafter, loaded, and how many shards it is asked in.
 
     Raises:
         HeadError: it is none that can be run, or another than the trace's.
@@ -151,4 +138,4 @@ def _open(trace: Trace, models: Models, shapes: tuple[str, ...]) -> _Opened:
     if here is None or known is None or here.weights_sha256 != known.weights_sha256:
         raise HeadError(f"{drafter}: its weights are not those of {trace.path}: give --draft")
     size = recording.manifest.batch_size
-    return _Opened(opened, -(-recording.n_sequences // size))
+    return opened, -(-recording.n_sequences // size)

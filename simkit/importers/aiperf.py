@@ -61,7 +61,7 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
     for engine in engines - {*_COUNTED, *_SUMMED}:  # one at most
         notes.append(f"the engine {engine} is not known: its histograms are taken for counts")
-    return steps.imported("aiperf", requests, file, drafts, notes, marks)
+    return steps.imported(requests, file, drafts, notes, marks)
 
 
 class _Seen(NamedTuple):

@@ -64,11 +64,10 @@ class Diagnosis(NamedTuple):
         return not self.refused and not any(fault.seen for fault in self.faults)
 
 
-def examine(engine: str, load: Callable[[], Imported]) -> Diagnosis:
+def examine(load: Callable[[], Imported]) -> Diagnosis:
     """Look a log through.
 
     Args:
-        engine: whose log it is.
         load: its import.
 
     Raises:
@@ -92,7 +91,7 @@ def examine(engine: str, load: Callable[[], Imported]) -> Diagnosis:
         seen.setdefault(name, []).append(f"{how_many(n, 'line is', 'lines are')} refused")
     found = [
         CheckedFault(fault.name, "; ".join(seen.get(fault.name, ())), fault.source)
-        for fault in faults.of_engine(engine)
+        for fault in faults.FAULTS
     ]
     requests = trace.n_sequences if trace else 0
     steps = trace.rows("log") if trace else 0

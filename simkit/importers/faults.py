@@ -40,14 +40,12 @@ class KnownFault(NamedTuple):
 
     Attributes:
         name: its word.
-        engines: whose logs have it; empty: any.
         find: what is seen of it, a line each.
         words: what looks like that.
         source: a public thread, or a file where none was found.
     """
 
     name: str
-    engines: tuple[str, ...]
     find: Callable[[LoggedCounts], Iterator[str]]
     words: str
     source: str
@@ -82,17 +80,11 @@ def _one_fewer(log: LoggedCounts) -> Iterator[str]:
         yield "every output has as many tokens beyond those of its steps as it has steps"
 
 
-def _ordered(find: Callable) -> Callable[[LoggedCounts], Iterator[str]]:
+def _counted(find: Callable, ordered: bool = False) -> Callable[[LoggedCounts], Iterator[str]]:
+    """Looks for a sign, of steps that stand in their order where `ordered`."""
+
     def found(log: LoggedCounts) -> Iterator[str]:
-        if log.ordered and not log.totals:
-            yield from find(log.drafted, log.accepted)
-
-    return found
-
-
-def _counted(find: Callable) -> Callable[[LoggedCounts], Iterator[str]]:
-    def found(log: LoggedCounts) -> Iterator[str]:
-        if not log.totals:
+        if not log.totals and (log.ordered or not ordered):
             yield from find(log.drafted, log.accepted)
 
     return found
@@ -101,7 +93,6 @@ def _counted(find: Callable) -> Callable[[LoggedCounts], Iterator[str]]:
 FAULTS = (
     KnownFault(
         "past_end",
-        (),
         _past_end,
         "a log that counts tokens accepted past an EOS, a word to stop at or the budget looks like"
         " that",
@@ -109,21 +100,18 @@ FAULTS = (
     ),
     KnownFault(
         "one_more_a_step",
-        (),
         _one_more,
         "a log that counts the target's own token as accepted looks like that",
         "sgl-project/sglang#23530",
     ),
     KnownFault(
         "one_fewer_a_step",
-        (),
         _one_fewer,
         "a log that counts one accepted token too few a step looks like that",
         "sgl-project/sglang#24965",
     ),
     KnownFault(
         "rooted",
-        (),
         _counted(signs.last_token),
         "a log that counts one token too many a draft, its root or nodes of a tree, looks like"
         " that",
@@ -131,22 +119,19 @@ FAULTS = (
     ),
     KnownFault(
         "zero_filled",
-        (),
-        _ordered(signs.at_the_end),
+        _counted(signs.at_the_end, ordered=True),
         "drafts that are filled with zeros past the drafter's context look like that, and loops"
         " that only the target is in; they count as rejected",
         "vllm-project/vllm#58080",
     ),
     KnownFault(
         "placeholders",
-        (),
-        _ordered(signs.at_the_start),
+        _counted(signs.at_the_start, ordered=True),
         "placeholders in the drafter's place look like that; they count as rejected",
         "vllm-project/vllm#45237",
     ),
     KnownFault(
         "even_spread",
-        (),
         _counted(signs.evenly),
         "a histogram that was made up by spreading sums evenly looks like that, and simulated"
         " acceptance",
@@ -154,8 +139,7 @@ FAULTS = (
     ),
     KnownFault(
         "loops",
-        (),
-        _ordered(signs.loops),
+        _counted(signs.loops, ordered=True),
         "an output that repeats itself looks like that: acceptance is then the loop's, not the"
         " drafter's",
         "Blackwellboy/model-serving-minefield#108",
@@ -174,14 +158,9 @@ def hint(name: str) -> str:
     return f"; {fault.words} ({fault.source})"
 
 
-def of_engine(engine: str) -> list[KnownFault]:
-    """The faults that an engine's logs are looked through for."""
-    return [fault for fault in FAULTS if not fault.engines or engine in fault.engines]
-
-
-def found(engine: str, log: LoggedCounts) -> Iterator[tuple[KnownFault, str]]:
+def found(log: LoggedCounts) -> Iterator[tuple[KnownFault, str]]:
     """Each fault that a log looks like, with what was seen."""
-    for fault in of_engine(engine):
+    for fault in FAULTS:
         if mark := log.marks.get(fault.name):
             yield fault, mark
         for seen in fault.find(log):

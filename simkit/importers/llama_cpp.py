@@ -79,7 +79,7 @@ def load(
         raise ImporterError(
             f"{file}: nothing was drafted in it: ask the server for timings_per_token and stream"
         )
-    return steps.imported("llama.cpp", requests, file, drafts, steps.lines_left_out(left_out))
+    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
 
 
 def _is_text(file: str | Path) -> bool:

@@ -60,7 +60,7 @@ def load(
     if not requests:
         raise ImporterError(f"{file}: no line has {_NAME} with a step: there is no draft")
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    return steps.imported("openvino", requests, file, drafts, notes)
+    return steps.imported(requests, file, drafts, notes)
 
 
 def _request(
@@ -144,7 +144,8 @@ def _times(
     if not isinstance(given, list):
         raise main.error("m_durations must be a list of microseconds")
     spans = [step_times.seconds(main, "m_durations", one, 1e-6) for one in given]
-    step_times.check_count(main, "m_durations", len(spans) - 1, len(drafted))
+    if len(spans) - 1 != len(drafted):
+        raise main.error(f"m_durations has {len(spans) - 1} times for {len(drafted)} steps")
     model = line.fields[_NAME].get("draft_model_metrics")
     inner = model.get("raw_metrics") if isinstance(model, dict) else None
     passes = inner.get("m_durations") if isinstance(inner, dict) else None

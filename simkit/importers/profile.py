@@ -21,6 +21,7 @@ import numpy as np
 from simkit.errors import ImporterError
 from simkit.importers import jsonl, laws
 from simkit.importers.specdecode_bench import lattice_rows
+from simkit.importers.steps import Imported
 from traces import reading
 from traces.manifest import SourceInfo
 from traces.memory import from_drafts
@@ -44,16 +45,7 @@ class AcceptanceRates(NamedTuple):
     words: str
 
 
-class ImportedProfile(NamedTuple):
-    """A synthetic trace, and notes that its source has too."""
-
-    trace: Trace
-    notes: list[str]
-
-
-def load(
-    file: str | Path, n_requests: int = 200, n_tokens: int = 256, seed: int = 42
-) -> ImportedProfile:
+def load(file: str | Path, n_requests: int = 200, n_tokens: int = 256, seed: int = 42) -> Imported:
     """A synthetic trace.
 
     Args:
@@ -86,7 +78,7 @@ def load(
         sample=f"{how_many(n_requests, 'synthetic request')}, seed {seed}",
         notes=(note,),
     )
-    return ImportedProfile(_trace(taken, rates.marginal, source, rng), [note])
+    return Imported(_trace(taken, rates.marginal, source, rng), [note])
 
 
 def read(file: str | Path) -> AcceptanceRates:

@@ -101,7 +101,7 @@ def load(
             )
         )
         notes.append(f"{_ROOTED} fits --draft-length {draft_length}: {a_draft}")
-    return steps.imported("sglang", requests, file, drafts, notes)
+    return steps.imported(requests, file, drafts, notes)
 
 
 def _requests(line: jsonl.Record, length: int, seen: _Seen) -> Iterator[steps.LoggedRequest]:

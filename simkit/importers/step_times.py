@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from simkit.errors import ImporterError
 from simkit.importers import jsonl
 from traces import schema
 
@@ -81,13 +80,3 @@ def _rows(sequence: int, request: LoggedRequest) -> Iterator[dict[str, Any]]:
             of_step |= {"tokens_in": emitted, "context_len": 0}
         yield here | of_step | {"seconds": times.steps_s[k]}
         start += emitted
-
-
-def check_count(record: jsonl.Record, name: str, n: int, steps: int) -> None:
-    """Refuse times that are not one a step.
-
-    Raises:
-        ImporterError: as said.
-    """
-    if n != steps:
-        raise ImporterError(f"{record.where}: {name} has {n} times for {steps} steps")

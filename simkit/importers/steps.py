@@ -131,7 +131,6 @@ def _within(steps: LoggedSteps, behind: int, finish_reason: str) -> LoggedSteps:
 
 
 def imported(
-    engine: str,
     requests: Iterable[LoggedRequest],
     file: str | Path,
     drafts: LoggedDrafts,
@@ -141,7 +140,6 @@ def imported(
     """A log of steps from requests.
 
     Args:
-        engine: whose log it is.
         requests: one at least.
         file: that they come from.
         drafts: of its drafter.
@@ -149,7 +147,7 @@ def imported(
         marks: known faults that the importer has seen itself, see `faults.LoggedCounts`.
     """
     every = list(requests)
-    said = [*_notes(engine, every, marks or {}), *notes]
+    said = [*_notes(every, marks or {}), *notes]
     steps = [request.steps for request in every]
     counts = np.array([len(own.drafted) for own in steps])
     columns = {
@@ -208,7 +206,7 @@ def left_alone(unknown: Collection[str]) -> list[str]:
     return [f"the {words} not known: left alone"] if unknown else []
 
 
-def _notes(engine: str, requests: list[LoggedRequest], marks: Mapping[str, str]) -> Iterator[str]:
+def _notes(requests: list[LoggedRequest], marks: Mapping[str, str]) -> Iterator[str]:
     every = [own.steps for own in requests]
     surplus = [max(0, own.n_completion - own.steps.n_emitted) for own in requests]
     if any(surplus):
@@ -241,7 +239,7 @@ def _notes(engine: str, requests: list[LoggedRequest], marks: Mapping[str, str])
     elif not log.ordered:
         yield "the order of steps is not in the log: nothing is known of where drafts began"
     ledger = current()
-    for fault, seen in faults.found(engine, log):
+    for fault, seen in faults.found(log):
         if ledger is not None:
             ledger.found.append((fault.name, seen))
         yield faults.note(fault, seen)

@@ -56,7 +56,7 @@ def load(
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
     if any(request.steps.totals for request in requests):
         notes.append(_NO_END)
-    return steps.imported("tensorrt-llm", requests, file, drafts, notes)
+    return steps.imported(requests, file, drafts, notes)
 
 
 def _requests(

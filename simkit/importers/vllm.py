@@ -46,7 +46,7 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     if not requests:
         raise ImporterError(f"{file}: no line has {_NAME}: {_ASK}")
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    return steps.imported("vllm", requests, file, drafts, notes)
+    return steps.imported(requests, file, drafts, notes)
 
 
 def _requests(

@@ -88,7 +88,7 @@ class ServingBench:
         budget = self.settings.max_new_tokens
         batch = min(self.concurrency, len(arm.requests))
         deepest = max(1, min(arm.controller.max_draft, budget - 1))
-        how = Pricing(batch, deepest, padded=True, ragged=False, mixed=False, extrapolate=True)
+        how = Pricing(batch, deepest, engine(self.concurrency, extrapolate=True))
         return prices_of(self.times.of_batch(1), _known(longest, budget), how)
 
 

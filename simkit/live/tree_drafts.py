@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -90,8 +89,6 @@ class ModelDraft(TreeDraft):
         vocab_size: ids that it and the target share.
     """
 
-    name: ClassVar[str] = "model"
-
     def __init__(self, model: PreTrainedModel, vocab_size: int) -> None:
         self.reader = Reader(model, vocab_size, states=LastStates(model))
         self.slots = self.reader.slots
@@ -132,8 +129,6 @@ class FeatureDraft(TreeDraft):
     Args:
         net: loaded.
     """
-
-    name: ClassVar[str] = "feature"
 
     def __init__(self, net: Feature) -> None:
         self.net, self.layers, self.ids = net, net.layers, net.ids

@@ -10,13 +10,9 @@ from simkit.errors import PolicyError
 from simkit.policies.base import Branching, Policy
 from traces import specs
 from traces.messages import how_many
-from traces.registry import Registry
+from traces.registry import Registry, of_class
 
 P = TypeVar("P", bound=type[Policy])
-
-
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Policy) and thing.name == name
 
 
 _CLASSES = {
@@ -55,7 +51,7 @@ BUILT_IN = {
 """Where this package's policies are; a replay imports the few that it names."""
 
 POLICIES: Registry[type[Policy]] = Registry(
-    "policy", PolicyError, "simkit.policies", _fits, BUILT_IN
+    "policy", PolicyError, "simkit.policies", of_class(Policy), BUILT_IN
 )
 """Policy classes by the name of their specs."""
 

@@ -90,7 +90,8 @@ def plan(
     max_batch = min(engine.max_batch, load.concurrency or engine.max_batch)
     known = _known(controller, setting, max_batch)
     deepest = _deepest(known, layout)
-    pricing = _pricing(engine, known, max_batch, deepest)
+    most = max(deepest, 1)
+    pricing = Pricing(max_batch, most, engine, known.extra, known.call_s)
     prices = prices_of(charge.times.of_batch(1), layout, pricing)
     bound = known.bound
     if isinstance(bound, ByLength):
@@ -102,7 +103,7 @@ def plan(
         bound=bound,
         rules=rules,
         prices=prices,
-        outcomes=_outcomes(layout, setting.first, max(deepest, 1), known, rates),
+        outcomes=known.outcomes(layout, setting.first, most, rates),
         layout=layout,
         load=load,
     )
@@ -115,21 +116,6 @@ def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray
         )
     if load.copies > engine.max_batch:
         raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
-
-
-def _outcomes(
-    layout: Layout, first: int, max_draft: int, known: _Decided, rates: np.ndarray | None
-) -> ServedOutcomes:
-    return outcomes(
-        layout,
-        first=first,
-        max_draft=max_draft,
-        column=known.column,
-        steps=known.steps,
-        step_s=known.step_s,
-        rates=rates,
-        widths=known.widths,
-    )
 
 
 class _Decided(NamedTuple):
@@ -152,6 +138,14 @@ class _Decided(NamedTuple):
     call_s: float = 0.0
     extra: bool = False
     widths: np.ndarray | None = None
+
+    def outcomes(
+        self, layout: Layout, first: int, most: int, rates: np.ndarray | None
+    ) -> ServedOutcomes:
+        """Of drafts up to `most` tokens."""
+        return outcomes(
+            layout, first, most, self.column, self.steps, self.step_s, rates, self.widths
+        )
 
 
 def _reads_drafts(controller: Controller) -> bool:
@@ -197,22 +191,6 @@ def _deepest(known: _Decided, layout: Layout) -> int:
     if layout.deepest and not isinstance(known.bound, Planned):
         deepest = min(deepest, layout.deepest)
     return deepest
-
-
-def _pricing(engine: Engine, known: _Decided, max_batch: int, deepest: int) -> Pricing:
-    return Pricing(
-        max_batch=max_batch,
-        max_draft=max(deepest, 1),
-        captured=engine.captured,
-        by_tokens=engine.captured_in == "tokens",
-        padded=engine.padded,
-        ragged=engine.ragged,
-        mixed=engine.mixed,
-        extrapolate=engine.extrapolate,
-        extra=known.extra,
-        call_s=known.call_s,
-        catch_up=engine.catch_up,
-    )
 
 
 def _rules(engine: Engine, load: Load, bound: Controller, max_batch: int, deepest: int) -> Rules:

@@ -17,6 +17,7 @@ from simkit.costs.base import Times
 from simkit.costs.drafting import Drafting, checked
 from simkit.drafters.layout import Layout
 from simkit.errors import ServingError
+from simkit.serving.engine import Engine
 from traces.drafters.passes import Opening
 from traces.messages import how_many
 
@@ -99,29 +100,16 @@ class Pricing:
     Attributes:
         max_batch: the largest.
         max_draft: the longest draft.
-        captured: sizes of batches to which a pass is padded up, ascending, as captured graphs want;
-            beyond the last one it is not padded.
-        by_tokens: whether they are in tokens of the pass, as vLLM has it; else in requests.
-        padded: see `Prices`.
-        ragged: see `Prices`.
-        mixed: see `Prices`.
-        extrapolate: whether batches beyond those that were timed go on in a line.
+        engine: how it fills passes; its own largest batch does not count here.
         extra: see `Prices`.
         call_s: see `Prices`.
-        catch_up: see `simkit.serving.Engine`.
     """
 
     max_batch: int
     max_draft: int
-    captured: tuple[int, ...] = ()
-    by_tokens: bool = False
-    padded: bool = False
-    ragged: bool = True
-    mixed: bool = True
-    extrapolate: bool = False
+    engine: Engine = Engine()
     extra: bool = False
     call_s: float = 0.0
-    catch_up: bool = True
 
 
 def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
@@ -136,7 +124,7 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
             "the drafter counts passes by a function of its own, without prices in batches"
         )
     longest = int(layout.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
-    sizes = _sizes(times, _most(how), how.extrapolate)
+    sizes = _sizes(times, _most(how), how.engine.extrapolate)
     alike = [times.of_batch(int(size)) for size in sizes]
     maker = _Tables(sizes, alike, longest)
     draftings = [
@@ -144,7 +132,7 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         for each in alike
     ]
     opening = draftings[0].opening
-    catches_up = how.catch_up and layout.paid == "token" and times.knows_blocks
+    catches_up = how.engine.catch_up and layout.paid == "token" and times.knows_blocks
     widest = _widest(layout, how.max_draft, opening, catches_up)
     prompts = np.arange(longest + 1)
     from_model = layout.paid != "none"
@@ -166,11 +154,11 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         call_s=how.call_s,
         overhead_s=np.array([float(one.overhead()) for one in alike]),
         baseline_overhead_s=np.array([float(one.baseline_overhead()) for one in alike]),
-        captured=np.array(how.captured, np.int64),
-        by_tokens=how.by_tokens,
-        padded=how.padded,
-        ragged=how.ragged,
-        mixed=how.mixed,
+        captured=np.array(how.engine.captured, np.int64),
+        by_tokens=how.engine.captured_in == "tokens",
+        padded=how.engine.padded,
+        ragged=how.engine.ragged,
+        mixed=how.engine.mixed,
         catch_up=catches_up,
     )
 
@@ -231,7 +219,7 @@ def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
 
 def _most(how: Pricing) -> int:
     """The largest batch that a pass is padded up to."""
-    padded = [size for size in how.captured if size >= how.max_batch]
+    padded = [size for size in how.engine.captured if size >= how.max_batch]
     return min(padded, default=how.max_batch)
 
 

@@ -264,16 +264,12 @@ class Charge:
 
     def _target(self, experts: Callable[[ExpertRows], np.ndarray]) -> Times:
         """The times, of target passes that read so many experts where that matters."""
-        return self.times.reading(experts(self.layout.experts)) if self.by_experts else self.times
-
-    @property
-    def by_experts(self) -> bool:
-        """Whether a target's pass takes as long as the experts that its own tokens read say."""
-        return self.times.by_experts
+        times = self.times
+        return times.reading(experts(self.layout.experts)) if times.by_experts else times
 
     def _decode_sum(self) -> np.ndarray:
         """Decoding passes at all contexts below c, summed; or at all positions before a row."""
-        if not self.by_experts:
+        if not self.times.by_experts:
             return summed(checked("decoding", self.times.decode(self.contexts)))
         n, offsets = self.layout.n_output, self.layout.offsets
         context = np.arange(offsets[-1]) + np.repeat(self.n_prompt - offsets[:-1], n)
@@ -281,7 +277,8 @@ class Charge:
 
     def _decode(self, sequence: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Autoregressive decoding of a sequence, at the contexts from `begin` to before `end`."""
-        at = self.layout.offsets[sequence] - self.n_prompt[sequence] if self.by_experts else 0
+        offset = self.layout.offsets[sequence] - self.n_prompt[sequence]
+        at = offset if self.times.by_experts else 0
         pass_s = self.decode_sum[end + at] - self.decode_sum[begin + at]
         return pass_s + (end - begin) * _positive("overhead", self.times.baseline_overhead())
 

@@ -68,7 +68,7 @@ def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> LoopPrices
         return None
     if charge is None:
         return NO_PRICES
-    if charge.by_experts:  # no table has what a pass reads
+    if charge.times.by_experts:  # no table has what a pass reads
         return None
     longest = layout.trace.max_new_tokens
     deepest = min(policy.max_draft, longest - 1)

@@ -39,11 +39,9 @@ class ConcurrentSteps(Steps):
 
     Attributes:
         alone: int32, tokens drafted before the target's pass; the others are drafted during it.
-        alone_passes: int32, the draft's passes over them.
     """
 
     alone: np.ndarray
-    alone_passes: np.ndarray
 
     @property
     def meanwhile(self) -> np.ndarray:
@@ -79,12 +77,11 @@ class ConcurrentFamily(Family[PEARL, ConcurrentSteps]):
         if found[0] >= 0:
             raise layout.outrun(*found)
         drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-        alone_passes, passes = alone, drafted
+        passes = drafted
         if layout.paid != "token":
-            alone_passes = layout.passes(alone)
-            passes = alone_passes + layout.passes(drafted - alone)
+            passes = layout.passes(alone) + layout.passes(drafted - alone)
         of_steps = (drafted, passes, proposed, accepted, emitted, drafted)
-        return ConcurrentSteps(ends, *of_steps, first, alone, alone_passes, low=low)
+        return ConcurrentSteps(ends, *of_steps, first, alone, low=low)
 
     def work(self, policy: PEARL, steps: ConcurrentSteps, layout: Layout) -> Work:
         """See `Family`.
@@ -129,11 +126,6 @@ def unread(steps: ConcurrentSteps) -> tuple[np.ndarray, np.ndarray]:
     before = steps.read_before(np.where(meanwhile, at, np.where(alone, start, -1)))
     then = np.where(alone, start, before)
     return np.maximum(start - before, 1), np.maximum(at - then, 1)
-
-
-def model_runs(steps: ConcurrentSteps) -> tuple[int, int]:
-    """Passes of the draft and of the target, prefills apart (PEARL Table 11)."""
-    return int(steps.draft_passes.sum()), len(steps)
 
 
 def mean_accepted(steps: Steps) -> float:

@@ -97,27 +97,7 @@ def mean_of(values: Sequence[np.ndarray], shares: Sequence[np.ndarray]) -> np.nd
 
 
 def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deals:
-    """Deal prompts out several times; the first deal is that of `stratified`.
-
-    Args:
-        strata: see `stratified`, as for folds and seed.
-        folds: of each deal.
-        seed: of all of them.
-        deals: how many, at least 1.
-
-    Raises:
-        ReplayError: as `stratified` does, or there is no deal.
-    """
-    whole = isinstance(deals, int | np.integer) and not isinstance(deals, bool)
-    if not whole or not 1 <= deals <= MOST_DEALS:
-        raise ReplayError(f"deals must be a whole number from 1 to {MOST_DEALS}, not {deals!r:.40}")
-    _check(strata, folds, seed)
-    rng = np.random.default_rng(seed)
-    return Deals(np.stack([_deal(strata, folds, rng) for _ in range(deals)]), folds)
-
-
-def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """The fold of each prompt, in [0, folds): random, and of every stratum about as many in each.
+    """Deal prompts into folds several times, at random, of every stratum about as many in each.
 
     Each stratum is shuffled and dealt out in turn, from where the stratum before it left off, so
     that folds as a whole differ by no more than one prompt. Strata come in the order in which they
@@ -125,15 +105,20 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
     Args:
         strata: (S,), each prompt's stratum: its task, or a number for it.
-        folds: how many, at least 2.
-        seed: of the shuffling, at least 0.
+        folds: of each deal, at least 2.
+        seed: of all of them, at least 0.
+        deals: how many, at least 1.
 
     Raises:
         ReplayError: the seed is negative, or there are fewer than two folds, or fewer prompts than
-            folds, or one of the numbers is not whole.
+            folds, or no deal, or one of the numbers is not whole.
     """
+    whole = isinstance(deals, int | np.integer) and not isinstance(deals, bool)
+    if not whole or not 1 <= deals <= MOST_DEALS:
+        raise ReplayError(f"deals must be a whole number from 1 to {MOST_DEALS}, not {deals!r:.40}")
     _check(strata, folds, seed)
-    return _deal(strata, folds, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    return Deals(np.stack([_deal(strata, folds, rng) for _ in range(deals)]), folds)
 
 
 def _check(strata: np.ndarray, folds: int, seed: int) -> None:

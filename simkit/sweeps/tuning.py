@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from simkit.cluster import Cluster, joined
+from simkit.cluster import joined
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
 from simkit.plot import Picture
@@ -367,22 +367,12 @@ class _Search:
     ) -> dict[str, _Family]:
         """Replay every setting once, over a cluster if there is an address, and choose."""
         check_far(self.where, ray)
-        with joined(ray, threads) as cluster:
-            return self(families, threads, progress, cluster)
-
-    def __call__(
-        self,
-        families: dict[str, list[Policy]],
-        threads: int | None,
-        progress: Progress | None,
-        cluster: Cluster | None = None,
-    ) -> dict[str, _Family]:
-        """Replay every setting once, and choose."""
         policies = settings(policy for family in families.values() for policy in family)
         index = {str(policy): k for k, policy in enumerate(policies)}
         total_s = np.empty((len(policies), self.fold.shape[1]))
-        for k, run in enumerate(replays(policies, self.where, threads, progress, cluster)):
-            total_s[k] = run.total_s
+        with joined(ray, threads) as cluster:
+            for k, run in enumerate(replays(policies, self.where, threads, progress, cluster)):
+                total_s[k] = run.total_s
         found = {}
         for spec, family in families.items():
             mine = total_s[[index[str(policy)] for policy in family]]

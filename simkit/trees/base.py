@@ -64,29 +64,21 @@ class Visit(NamedTuple):
     work: TreeWork
 
 
-def by_level(
-    level: np.ndarray,
-    drafted: np.ndarray,
-    verified: np.ndarray,
-    widths: np.ndarray,
-    calls: np.ndarray | None = None,
-) -> TreeWork:
+def by_level(level: np.ndarray, drafted: np.ndarray, widths: np.ndarray) -> TreeWork:
     """The work of steps whose numbers hang on how many levels they have.
 
     Args:
         level: (N,) of each step, 0 to L.
-        drafted: (L + 1,) int32.
-        verified: (L + 1,) int32.
+        drafted: (L + 1,) int32, which are all verified.
         widths: (L,) int32, nodes of each pass.
-        calls: (L + 1,) int32; None: none.
     """
     number = np.arange(len(widths) + 1, dtype=np.int32)
     made = drafted[level]
     return TreeWork(
         made,
-        made if verified is drafted else verified[level],
+        made,
         number[level],
-        np.zeros(len(level), np.int32) if calls is None else calls[level],
+        np.zeros(len(level), np.int32),
         lambda: np.where(number[:-1] < number[:, None], widths, 0)[level],
     )
 

@@ -63,4 +63,4 @@ class TreeProphet(TreePolicy):
             raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
         each = np.arange(int(lengths.max(initial=0)) + 1, dtype=np.int32)
         widths = np.ones(len(each) - 1, np.int32)
-        return Outcomes(lengths, lambda rows: by_level(lengths[rows], each, each, widths))
+        return Outcomes(lengths, lambda rows: by_level(lengths[rows], each, widths))

@@ -72,7 +72,7 @@ class FixedTree(Growing):
         room = layout.trees.room
         return Outcomes(
             accepted_by(shape.trie, layout.trees.ranks),
-            lambda rows: by_level(np.minimum(room[rows], levels), nodes, nodes, widths),
+            lambda rows: by_level(np.minimum(room[rows], levels), nodes, widths),
         )
 
     def _check_first(self, shape: Paths) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from traces import specs
 from traces.attach.drafter import Attachable
 from traces.errors import DrafterError
-from traces.registry import Registry, suggest
+from traces.registry import Registry, of_class, suggest
 
 BUILT_IN = {
     "prompt_lookup": "traces.attach.tokens.prompt_lookup:PromptLookup",
@@ -24,11 +24,9 @@ BUILT_IN = {
 """Where the project's own are; none is imported before it is asked for, some need torch."""
 
 
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Attachable) and thing.name == name
-
-
-DRAFTERS: Registry[type[Attachable]] = Registry("drafter", DrafterError, "simkit.attach", _fits)
+DRAFTERS: Registry[type[Attachable]] = Registry(
+    "drafter", DrafterError, "simkit.attach", of_class(Attachable)
+)
 """The classes by name, as far as they were asked for; see `get`."""
 
 

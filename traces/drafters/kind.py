@@ -14,7 +14,7 @@ import pyarrow as pa
 from traces.arrays import read_only
 from traces.drafters.passes import DraftPasses, Paid, Passes, opened, passes_of
 from traces.errors import TraceError
-from traces.registry import Registry
+from traces.registry import Registry, of_class
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
@@ -71,9 +71,9 @@ class DrafterKind(ABC):
     lacks: ClassVar[Mapping[Ability, str]] = {}
     noun: ClassVar[tuple[str, str]]
 
-    @abstractmethod
     def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
         """The sharded tables that every trace of this kind has; a shard has a file in each."""
+        return self.widest()
 
     @abstractmethod
     def widest(self) -> dict[str, pa.Schema]:
@@ -96,9 +96,9 @@ class DrafterKind(ABC):
         whatever is no statistic in the first of `tables`.
         """
 
-    @abstractmethod
     def n_positions(self, trace: Trace) -> int:
         """Output tokens of all sequences."""
+        return int(trace.position_offsets[-1])
 
     @abstractmethod
     def offsets(self, trace: Trace, table: str) -> np.ndarray:
@@ -145,12 +145,8 @@ class DrafterKind(ABC):
         return partial(self.draft_passes, manifest)
 
 
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, DrafterKind) and thing.name == name
-
-
 KINDS: Registry[type[DrafterKind]] = Registry(
-    "kind of drafter", TraceError, "simkit.drafters", _fits
+    "kind of drafter", TraceError, "simkit.drafters", of_class(DrafterKind)
 )
 """The classes by name."""
 
@@ -173,14 +169,23 @@ def get(name: str) -> DrafterKind:
     return KINDS[name]()
 
 
-def run_offsets(trace: Trace, table: str, key: str) -> np.ndarray:
-    """Where runs of depths 1, 2, … start in a table, each at the position that `key` names.
+def run_offsets(
+    trace: Trace, table: str, key: str, first: tuple[str, int] = ("depth", 1)
+) -> np.ndarray:
+    """Where runs of rows start in a table, each at the position that `key` names.
+
+    Args:
+        trace: that has it.
+        table: its name.
+        key: column of positions.
+        first: the column that tells a run's first row, and what it has there.
 
     Returns:
         (n_positions + 1,) int64; a position without a run has no rows.
     """
     read = trace.uncached  # three long columns that the rest rarely needs
-    starts = np.flatnonzero(read(table, "depth") == 1)
+    name, value = first
+    starts = np.flatnonzero(read(table, name) == value)
     sequence = read(table, "sequence")[starts]
     position = read(table, key)[starts]
     index = np.searchsorted(trace.sequences["sequence"].to_numpy(), sequence)

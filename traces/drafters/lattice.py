@@ -58,10 +58,6 @@ class Lattice(DrafterKind):
         (table,) = self.tables(shard.manifest).items()
         yield from check_lattice(shard.rows(*table), shard.sequences, shard.manifest)
 
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return int(trace.position_offsets[-1])
-
     def offsets(self, trace: Trace, table: str) -> np.ndarray:
         """See `DrafterKind`: of the draft from each position."""
         return run_offsets(trace, table, "start")

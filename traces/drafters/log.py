@@ -50,10 +50,6 @@ class Log(DrafterKind):
     }
     noun = ("step", "log")
 
-    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
-        """See `DrafterKind`."""
-        return {"log": schema.LOG}
-
     def widest(self) -> dict[str, pa.Schema]:
         """See `DrafterKind`."""
         return {"log": schema.LOG}
@@ -76,10 +72,6 @@ class Log(DrafterKind):
             "accepted is {accepted}, drafted is {drafted}",
         )
         yield from _check_order(rows, shard.sequences)
-
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return int(trace.position_offsets[-1])
 
     def offsets(self, trace: Trace, table: str) -> np.ndarray:
         """See `DrafterKind`: a row belongs to the position at which its step starts."""

@@ -37,10 +37,6 @@ class Rounds(DrafterKind):
     }
     noun = ("round", "rounds")
 
-    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
-        """See `DrafterKind`."""
-        return {"rounds": schema.ROUNDS}
-
     def widest(self) -> dict[str, pa.Schema]:
         """See `DrafterKind`."""
         return {"rounds": schema.ROUNDS}

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.arrays import read_only
 from traces.checks_tree import check_tree
-from traces.drafters.kind import DrafterKind, Shard, register
+from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
 from traces.errors import DrafterError, TraceError
 from traces.messages import how_many
 
@@ -40,10 +39,6 @@ class Tree(DrafterKind):
         "live": "the trace holds trees: a live decoder that drafts them is `simkit.live.trees`",
     }
     noun = ("node", "tree")
-
-    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
-        """See `DrafterKind`."""
-        return {"tree": schema.TREE}
 
     def widest(self) -> dict[str, pa.Schema]:
         """See `DrafterKind`."""
@@ -70,20 +65,9 @@ class Tree(DrafterKind):
         (table,) = self.tables(shard.manifest).items()
         yield from check_tree(shard.rows(*table), shard.sequences, shard.manifest)
 
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return int(trace.position_offsets[-1])
-
     def offsets(self, trace: Trace, table: str) -> np.ndarray:
         """See `DrafterKind`: of the tree from each position; the last one of T_max has none."""
-        roots = np.flatnonzero(trace.uncached(table, "node") == 0)
-        sequence = trace.uncached(table, "sequence")[roots]
-        start = trace.uncached(table, "start")[roots]
-        index = np.searchsorted(trace.sequences["sequence"].to_numpy(), sequence)
-        lengths = np.zeros(trace.n_positions, np.int64)
-        rows = trace.position_offsets[index] + start - 1
-        lengths[rows] = np.diff(roots, append=trace.rows(table))
-        return read_only(np.concatenate([[0], np.cumsum(lengths)]))
+        return run_offsets(trace, table, "start", ("node", 0))
 
     def outcomes(self, trace: Trace) -> tuple[str, np.ndarray]:
         """See `DrafterKind`: the best children along the path, as a chain would draft them."""

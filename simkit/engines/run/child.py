@@ -43,7 +43,6 @@ class Child:
         name: str,
         command: Sequence[str],
         pipes: bool = False,
-        environment: dict[str, str] | None = None,
     ) -> None:
         """Start it.
 
@@ -51,7 +50,6 @@ class Child:
             name: see the class.
             command: the program and its arguments.
             pipes: it is spoken to by standard input and output; else these are the log's.
-            environment: what is added to ours.
         """
         self.name = name
         handle, path = tempfile.mkstemp(prefix=f"simkit-{name}-", suffix=".log")
@@ -64,7 +62,6 @@ class Child:
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else handle,
                 stderr=handle,
-                env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
         finally:

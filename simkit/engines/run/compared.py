@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from simkit.engines.run.answers import Conventions, EngineAnswer
 from simkit.engines.run.recorded import RecordedRequest, ReplayedStep, as_counted
 from simkit.simulator.arguments import FIRST
-
-Explain = Callable[["Difference"], str]
 
 
 class Difference(NamedTuple):

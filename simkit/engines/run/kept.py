@@ -14,7 +14,6 @@ from simkit.engines.run.safetensors_file import ModelFolder
 from traces.cache import cache_folder
 from traces.outputs import make_folder, whole_folder
 
-FORMATS = ("gguf", "openvino")
 DTYPES = ("float32", "float16")
 _VERSION = 1  # of what is written here; a change makes all anew
 _ABOUT = "source.json"
@@ -22,6 +21,7 @@ _WRITERS: dict[str, tuple[str, Callable[[ModelFolder, Path, str], list[str]]]] =
     "gguf": ("model.gguf", write_gguf),
     "openvino": ("", write_openvino),
 }
+FORMATS = tuple(_WRITERS)
 
 
 class Converted(NamedTuple):
@@ -30,12 +30,10 @@ class Converted(NamedTuple):
     Attributes:
         path: the file, or the folder.
         notes: what a user should know of it, one line each.
-        was_kept: whether an earlier conversion was found.
     """
 
     path: Path
     notes: list[str]
-    was_kept: bool
 
 
 def convert(model: ModelFolder, to: str, dtype: str = "float32") -> Converted:
@@ -57,10 +55,10 @@ def convert(model: ModelFolder, to: str, dtype: str = "float32") -> Converted:
     name, write = _WRITERS[to]
     if (folder / _ABOUT).is_file():
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-        return Converted(folder / name, list(about["notes"]), True)
+        return Converted(folder / name, list(about["notes"]))
     make_folder(base)
     with whole_folder(folder) as passing:
         notes = write(model, passing / name, dtype)
         about = {"model": str(model.path.resolve()), "notes": notes}
         (passing / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return Converted(folder / name, notes, False)
+    return Converted(folder / name, notes)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from simkit.costs.passes import TRIM, trimmed_mean
 from simkit.engines.base import EngineError
 from simkit.engines.run.answers import EngineAnswer
 from simkit.engines.run.recorded import RecordedRequest
@@ -29,7 +30,6 @@ FITTED = (2, 4, 7)
 """Lengths of the draft model to which its passes are fitted."""
 _CELLS = 3  # of contexts
 _FEWEST = 4  # passes of a cell that counts
-_TRIM = 0.05  # on each side
 
 
 class TimedSteps(NamedTuple):
@@ -152,7 +152,7 @@ def _cells(kinds: Sequence[TimedSteps]) -> list[tuple[int, int, float]]:
         for c, place in at.items():
             mine = (tokens == n) & (cell == c)
             if mine.sum() >= _FEWEST:
-                found.append((int(n), place, _mean(seconds[mine])))
+                found.append((int(n), place, trimmed_mean(seconds[mine])))
     return found
 
 
@@ -161,7 +161,7 @@ def _prefills(alone: Sequence[Asked]) -> list[tuple[int, int, float]]:
     found: dict[int, list[float]] = {}
     for request, answer in alone:
         found.setdefault(len(request.prompt), []).append(answer.prefill_s)
-    return [(n, 0, _mean(np.array(seconds))) for n, seconds in sorted(found.items())]
+    return [(n, 0, trimmed_mean(np.array(seconds))) for n, seconds in sorted(found.items())]
 
 
 def _draft(
@@ -199,7 +199,7 @@ def _line(n: np.ndarray, context: np.ndarray, seconds: np.ndarray) -> tuple[floa
     for _ in range(2):
         given = nnls(form[kept], seconds[kept])[0]
         error = np.abs(form @ given - seconds)
-        kept = error <= np.quantile(error, 1 - 2 * _TRIM)
+        kept = error <= np.quantile(error, 1 - 2 * TRIM)
     return float(given[0]), float(given[1]), float(given[2]) / 1e3
 
 
@@ -211,9 +211,3 @@ def _interpolated(
 
     rows = np.array(cells, float).T
     return Grid.fit(np.vstack([rows, np.zeros(rows.shape[1])]), dips=True)
-
-
-def _mean(seconds: np.ndarray) -> float:
-    """The mean of the central share."""
-    cut = int(len(seconds) * _TRIM)
-    return float(np.sort(seconds)[cut : len(seconds) - cut].mean())

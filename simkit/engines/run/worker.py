@@ -26,7 +26,6 @@ class Worker(RunningEngine):
         setting: Mapping[str, Any],
         conventions: Conventions,
         limits_s: tuple[float, float],
-        module: str = "",
     ) -> None:
         """Start it, and wait until it has loaded its models.
 
@@ -35,7 +34,6 @@ class Worker(RunningEngine):
             setting: what the module's `load` takes.
             conventions: how the engine counts.
             limits_s: to load, and to answer.
-            module: in the place of that of `workers`.
 
         Raises:
             EngineError: it cannot be loaded, or not in time.
@@ -43,7 +41,7 @@ class Worker(RunningEngine):
         self.conventions = conventions
         self._answer_s = limits_s[1]
         self._rest = b""
-        command = [sys.executable, "-m", module or f"simkit.engines.run.workers.{engine}"]
+        command = [sys.executable, "-m", f"simkit.engines.run.workers.{engine}"]
         self._child = Child(engine, command, pipes=True)
         try:
             self._exchange(dict(setting), limits_s[0])

@@ -10,35 +10,38 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from simkit.engines.run.answers import EngineAnswer
+from simkit.engines.run.arms import EngineArm
 from simkit.engines.run.recorded import RecordedRequest
+from traces.outputs import write_atomic
 
 
-def log_name(policy: str) -> str:
+def _log_name(policy: str) -> str:
     """A file's name for a policy's log: `fixed(5)` is fixed-5.jsonl."""
     return re.sub(r"[^A-Za-z0-9._=]+", "-", policy).strip("-") + ".jsonl"
 
 
-def log_text(
+def write_log(
+    folder: Path | None,
     engine: str,
-    policy: str,
+    arm: EngineArm,
     answers: Sequence[tuple[RecordedRequest, EngineAnswer]],
-    length: int,
-) -> str:
-    """The lines of some requests.
+) -> None:
+    """Write the lines of a setting's requests, if there is a folder for them.
 
     Args:
+        folder: of the file.
         engine: its name.
-        policy: the setting, as a spec.
+        arm: the setting.
         answers: in their order.
-        length: the longest draft of the setting.
     """
-    return "".join(
-        f"{json.dumps(_line(engine, policy, request, answer, length))}\n"
-        for request, answer in answers
-    )
+    if folder is None:
+        return
+    lines = [json.dumps(_line(engine, arm.name, *one, arm.length)) + "\n" for one in answers]
+    write_atomic(folder / _log_name(arm.name), "".join(lines).encode())
 
 
 def _line(

@@ -6,17 +6,13 @@ from typing import TypeVar
 
 from simkit.errors import PolicyError
 from simkit.serving.controllers.base import Controller
-from traces.registry import Registry
+from traces.registry import Registry, of_class
 
 C = TypeVar("C", bound=type[Controller])
 
 
-def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Controller) and thing.name == name
-
-
 CONTROLLERS: Registry[type[Controller]] = Registry(
-    "controller", PolicyError, "simkit.controllers", _fits
+    "controller", PolicyError, "simkit.controllers", of_class(Controller)
 )
 """Controller classes by the name of their specs."""
 

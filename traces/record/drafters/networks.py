@@ -34,16 +34,13 @@ class Network(Attachable):
 
     Attributes:
         length: tokens of a draft that are asked for.
+        draft_passes: see `Manifest`.
     """
 
     length: int
+    draft_passes: ClassVar[str]
     runs_models = True
     heeds = (*NETWORK, "columns")
-
-    @property
-    @abstractmethod
-    def draft_passes(self) -> str:
-        """See `Manifest`."""
 
     @abstractmethod
     def load(self, target: Alone, dtype: str) -> Any:
@@ -120,10 +117,7 @@ class ParallelDrafter(Network):
     length: int = 16
     mode: str = ""
 
-    @property
-    def draft_passes(self) -> str:
-        """One, whatever its length."""
-        return "draft"
+    draft_passes = "draft"  # one, whatever its length
 
     def check_folder(self) -> None:
         """See `Network`."""
@@ -155,10 +149,7 @@ class FeatureDrafter(Network):
     path: str
     length: int = 8
 
-    @property
-    def draft_passes(self) -> str:
-        """One a token, of which the first encodes the kept tokens anew."""
-        return "chain"
+    draft_passes = "chain"  # one a token, of which the first encodes the kept tokens anew
 
     def check_folder(self) -> None:
         """See `Network`."""
@@ -185,10 +176,7 @@ class BlockNetwork(Network):
     path: str
     length: ClassVar[int] = 1  # nothing is asked for
 
-    @property
-    def draft_passes(self) -> str:
-        """One, always over the whole block."""
-        return "block"
+    draft_passes = "block"  # one, always over the whole block
 
     def depth(self, network: dflash.BlockDrafter) -> int:
         """As long as its block."""
@@ -227,10 +215,7 @@ class MtpLayers(Network):
         if self.length != 0:
             super().__post_init__()
 
-    @property
-    def draft_passes(self) -> str:
-        """One a token, of which the first takes up the kept tokens."""
-        return "chain"
+    draft_passes = "chain"  # one a token, of which the first takes up the kept tokens
 
     def depth(self, network: mtp.Mtp) -> int:
         """As many as are asked for, or as it has layers."""
