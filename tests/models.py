@@ -1,6 +1,7 @@
 """Tiny random-weight pairs of the papers' families, correlated so that drafts are accepted."""
 
 import copy
+from dataclasses import replace
 
 import torch
 from transformers import (
@@ -11,6 +12,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from traces.record.drafters.layers import Layers
 from traces.record.pair import Pair
 from traces.record.prompts import Prompt
 
@@ -63,3 +65,11 @@ def tiny_prompts(n, vocab_size=61, seed=0):
     lengths = torch.randint(2, 20, (n,), generator=g).tolist()
     rows = [torch.randint(1, vocab_size, (k,), generator=g).tolist() for k in lengths]
     return [Prompt(str(i), "ab"[i % 2], None, row) for i, row in enumerate(rows)]
+
+
+def with_states(target, texts, layers):
+    """Texts with the target's states at some layers."""
+    bias = torch.zeros(texts.mask.shape, dtype=target.dtype).masked_fill(~texts.mask, -1e30)
+    with Layers(target, layers) as kept, torch.inference_mode():
+        target(input_ids=texts.tokens, position_ids=texts.text_positions, attention_mask=bias)
+    return replace(texts, states=kept.joined())

@@ -32,10 +32,15 @@ def model(noise=0.0):
     return made
 
 
+def words_tokenizer(n):
+    """n words by their ids: "<unk>", "w1", "w2", …"""
+    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, n)}}, unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+
+
 def pair_folder(root):
     """`target`, `draft`, `other` (another draft), `prompts.jsonl` and `trace` in a folder."""
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    tokenizer = words_tokenizer(40)
     for name, noise in (("target", 0.0), ("draft", 0.1), ("other", 0.2)):
         model(noise).save_pretrained(root / name)
         tokenizer.save_pretrained(root / name)

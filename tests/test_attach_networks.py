@@ -7,17 +7,24 @@ import numpy as np
 import pytest
 import torch
 from commands import refused
-from pair_folders import simkit
+from pair_folders import simkit, words_tokenizer
 from safetensors.torch import save_file
 from test_attach import SAMPLED, T_MAX, check
 from test_borrowed_drafter import projection as borrowed_projection
 from test_borrowed_drafter import write as write_borrowed
 from test_borrowed_drafter import written_ids, written_out
-from test_feature_drafter import LAYERS, H, V, make_target, next_features, norm, tensors, write
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from test_feature_drafter import (
+    LAYERS,
+    H,
+    V,
+    make_target,
+    next_features,
+    noisy_target,
+    norm,
+    tensors,
+    write,
+)
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast
 
 import simkit as toolkit
 from traces import load
@@ -28,18 +35,18 @@ from traces.record.drafters.target import TargetReader
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
 DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
 DRAFTERS |= {"eagle3": "feature", "few": "feature", "borrowed": "parallel"}
+NOISE = {"independent": 0.05, "dependent": 0.02}  # of drafts that are often of the target's mind
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("networks")
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, V)}}, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    tokenizer = words_tokenizer(V)
     make_target(torch.float32).save_pretrained(folder / "target")
     for name in ("target", "independent", "dependent"):
         tokenizer.save_pretrained(folder / name)
     for name in ("independent", "dependent"):
-        drafting(name).save_pretrained(folder / name)
+        noisy_target(NOISE[name]).save_pretrained(folder / name)
         settings = {"kind": "parallel", "mask_token_id": MASK, "block": 8, "mode": name}
         settings |= {"target_layers": list(READ), "feature_scale": 0.3}
         (folder / name / "drafter.json").write_text(json.dumps(settings))
@@ -56,17 +63,6 @@ def root(tmp_path_factory):
         models = ["--target", folder / "target", "--device", "cpu"]
         assert simkit(["record", *models, *common, *lengths, *options]) == 0
     return folder
-
-
-def drafting(name):
-    """The target with noise: often of its mind."""
-    model = make_target(torch.float32)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in model.parameters():
-            noise = {"independent": 0.05, "dependent": 0.02}[name]
-            weight += noise * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0
-    return model
 
 
 def projection():
@@ -88,7 +84,8 @@ def states_of(target, known, layers):
 
 def parallel_rows(name, target):
     """One plain pass over the known tokens and the masks up to the one that is asked for."""
-    model = (written_out(target) if name == "borrowed" else drafting(name)).to(target.dtype).eval()
+    model = written_out(target) if name == "borrowed" else noisy_target(NOISE[name])
+    model = model.to(target.dtype).eval()
     weight = (borrowed_projection() if name == "borrowed" else projection()).to(target.dtype)
     ids = written_ids() if name == "borrowed" else torch.arange(V)
 

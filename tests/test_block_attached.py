@@ -7,12 +7,10 @@ import pytest
 import torch
 import transformers
 from commands import refused
-from models import tiny_pair
-from pair_folders import simkit
+from models import tiny_pair, with_states
+from pair_folders import simkit, words_tokenizer
 from test_attach import check
-from test_block_drafter import BLOCK, assistant, with_states
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from test_block_drafter import BLOCK, assistant
 
 import simkit as toolkit
 from traces import load
@@ -28,10 +26,7 @@ V, T_MAX = 6, 14
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("block")
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, V)}}, unk_token="<unk>")
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(words), unk_token="<unk>"
-    )
+    tokenizer = words_tokenizer(V)
     target = tiny_pair(vocab_size=V).target
     with torch.no_grad():  # two ids share most of the mass, so that random weights often agree
         output = target.get_output_embeddings().weight

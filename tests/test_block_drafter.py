@@ -1,16 +1,14 @@
 """Block drafters through transformers' classes, against its own generator."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 import transformers
-from models import tiny_pair
+from models import tiny_pair, with_states
 
 from traces.errors import RecordError
 from traces.record.drafters import dflash
-from traces.record.drafters.layers import Layers
 from traces.record.drafters.texts import make_texts
 
 pytestmark = pytest.mark.skipif(
@@ -68,13 +66,6 @@ def peer_drafts(target, folder, prompt, n_tokens, monkeypatch):
             do_sample=False,
         )
     return found, output[0, len(prompt) :].tolist()
-
-
-def with_states(target, texts, layers):
-    bias = torch.zeros(texts.mask.shape, dtype=target.dtype).masked_fill(~texts.mask, -1e30)
-    with Layers(target, layers) as kept, torch.inference_mode():
-        target(input_ids=texts.tokens, position_ids=texts.text_positions, attention_mask=bias)
-    return replace(texts, states=kept.joined())
 
 
 def test_drafts_are_those_of_transformers_generator(tmp_path, monkeypatch):

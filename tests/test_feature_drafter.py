@@ -6,17 +6,16 @@ with EAGLE-3's tables of a reduced vocabulary and the target's embeddings.
 """
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
+from models import with_states
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from traces.errors import RecordError
 from traces.record.drafters import feature
-from traces.record.drafters.layers import Layers
 from traces.record.drafters.texts import make_texts
 
 V, H, HEADS, KV, FFN, LAYERS, DRAFT_V = 61, 32, 4, 2, 48, 7, 24
@@ -41,6 +40,16 @@ def make_target(dtype=torch.float64, width=H):
     torch.manual_seed(0)
     sizes = CONFIG | {"num_hidden_layers": LAYERS, "initializer_range": 0.25, "hidden_size": width}
     return LlamaForCausalLM(LlamaConfig(**sizes)).to(dtype).eval()
+
+
+def noisy_target(noise):
+    """The target with noise: often of its mind."""
+    model = make_target(torch.float32)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0
+    return model
 
 
 def tensors(kind):
@@ -151,12 +160,8 @@ def plain(w, kind, target, known, length, dtype):
     return torch.stack(rows)
 
 
-def with_states(target, layers):
-    texts = make_texts(PROMPTS, OUTPUTS)
-    bias = torch.zeros(texts.mask.shape, dtype=target.dtype).masked_fill(~texts.mask, -1e30)
-    with Layers(target, layers) as kept, torch.inference_mode():
-        target(input_ids=texts.tokens, position_ids=texts.text_positions, attention_mask=bias)
-    return replace(texts, states=kept.joined())
+def texts_with_states(target, layers):
+    return with_states(target, make_texts(PROMPTS, OUTPUTS), layers)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)], ids=str)
@@ -164,7 +169,7 @@ def with_states(target, layers):
 def test_chains_in_groups_say_what_one_start_at_a_time_says(tmp_path, kind, dtype, tolerance):
     target = make_target(getattr(torch, dtype))
     drafter = feature.load(write(tmp_path, kind), target, dtype=dtype)
-    texts = with_states(target, drafter.layers)
+    texts = texts_with_states(target, drafter.layers)
     n = 0
     for drafts in drafter.draft(texts, 4):
         for row, (b, i) in enumerate(
@@ -185,7 +190,7 @@ def test_chains_in_groups_say_what_one_start_at_a_time_says(tmp_path, kind, dtyp
 def test_a_draft_goes_on_with_the_tokens_that_are_chosen(tmp_path):
     target = make_target()
     drafter = feature.load(write(tmp_path, "eagle1"), target, dtype="float64")
-    texts = with_states(target, drafter.layers)
+    texts = texts_with_states(target, drafter.layers)
     asked = []
 
     def y(sequence, start, depth, logits):
@@ -207,7 +212,7 @@ def test_a_draft_goes_on_with_the_tokens_that_are_chosen(tmp_path):
 def test_columns_are_those_of_the_reduced_vocabulary(tmp_path, kind):
     target = make_target(torch.float32)
     drafter = feature.load(write(tmp_path, kind), target)
-    (drafts, *_) = drafter.draft(with_states(target, drafter.layers), 2)
+    (drafts, *_) = drafter.draft(texts_with_states(target, drafter.layers), 2)
     kept = tensors(kind)["t2d"]
     assert drafter.ids is not None
     assert torch.equal(drafter.ids, kept.nonzero()[:, 0])
@@ -285,6 +290,6 @@ def test_other_targets_and_ids_are_told_in_one_line(tmp_path):
             feature.load(tmp_path, target)
     drafter = feature.load(write(tmp_path, "eagle1"), target)
     with pytest.raises(RecordError, match="96 wide, the drafter reads 32"):
-        list(drafter.draft(with_states(target, (1, 2, 3)), 2))
+        list(drafter.draft(texts_with_states(target, (1, 2, 3)), 2))
     with pytest.raises(RecordError, match="there are none"):
         list(drafter.draft(make_texts(PROMPTS, OUTPUTS), 2))

@@ -12,10 +12,9 @@ import pytest
 import torch
 import typer
 from commands import refused, run
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from pair_folders import words_tokenizer
 from trace_files import record, trace
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from simkit import costs, serving
@@ -46,8 +45,7 @@ def tiny(layers: int = 1, positions: int = 64) -> LlamaForCausalLM:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("pair")
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    tokenizer = words_tokenizer(40)
     for name, layers in (("draft", 1), ("target", 2)):
         tiny(layers).save_pretrained(root / name)
         tokenizer.save_pretrained(root / name)

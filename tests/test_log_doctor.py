@@ -8,7 +8,15 @@ import pytest
 from commands import refused, run
 from engine_logs import response
 from test_import import written
-from test_log_laws import aiperf_line, llama_cpp, odd, sglang_meta
+from test_log_laws import (
+    aiperf_line,
+    llama_cpp,
+    odd,
+    one_too_many,
+    sglang_meta,
+    zeros_at_the_end,
+    zeros_at_the_start,
+)
 from written_logs import FORMS, replayed, write
 
 import simkit
@@ -68,18 +76,6 @@ def one_fewer(name, d, a):
     return name, d, a
 
 
-def rooted(name, d, a):
-    return name, [x + 1 for x in d], a
-
-
-def zeros(name, d, a):
-    return (name, d + [4] * 200, a + [0] * 200) if name == "r7" else (name, d, a)
-
-
-def placeholders(name, d, a):
-    return name, d, [0, 0, *a[2:]]
-
-
 def even(name, d, a):
     each, more = divmod(sum(a), len(a))
     return name, d, [each] * (len(a) - more) + [each + 1] * more
@@ -94,9 +90,9 @@ PLANTED = [
     ("past_end", past_end),
     ("one_more_a_step", one_more),
     ("one_fewer_a_step", one_fewer),
-    ("rooted", rooted),
-    ("zero_filled", zeros),
-    ("placeholders", placeholders),
+    ("rooted", one_too_many),
+    ("zero_filled", zeros_at_the_end),
+    ("placeholders", zeros_at_the_start),
     ("even_spread", even),
     ("loops", loop),
 ]

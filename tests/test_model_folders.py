@@ -8,11 +8,8 @@ import sys
 
 import pytest
 import torch
-from pair_folders import model
+from pair_folders import model, words_tokenizer
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
 from traces.errors import RecordError
 from traces.record.pair import load_pair
@@ -21,10 +18,7 @@ from traces.record.pair import load_pair
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "model"
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="<unk>")
-    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>").save_pretrained(
-        folder
-    )
+    words_tokenizer(40).save_pretrained(folder)
     model().save_pretrained(folder)
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from commands import refused
-from pair_folders import simkit
+from pair_folders import simkit, words_tokenizer
 from safetensors.torch import load_file, save_file
 from test_attach import check
 from test_mtp_drafter import (
@@ -22,8 +22,6 @@ from test_mtp_drafter import (
     tiny_checkpoints,
     write_target,
 )
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 import simkit as toolkit
 from traces import load
@@ -39,10 +37,7 @@ TRACES = {"greedy": ("float32", []), "sampled": ("float64", ["--temperature", 0.
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mtp")
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, V)}}, unk_token="<unk>")
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(words), unk_token="<unk>"
-    )
+    tokenizer = words_tokenizer(V)
     rows = [{"prompt_tokens": [k % 12 + 1, 2, 3 * k % 12 + 1, 4][: k % 4 + 1]} for k in range(16)]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for family in FAMILIES:

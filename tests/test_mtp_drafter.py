@@ -1,17 +1,16 @@
 """MTP layers in groups of starts, against transformers' own `MtpModel`, one start at a time."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 import transformers
+from models import with_states
 from safetensors.torch import load_file, save_file
 from transformers import cache_utils, modeling_layers
 
 from traces.errors import RecordError
 from traces.record.drafters import mtp
-from traces.record.drafters.layers import Layers
 from traces.record.drafters.texts import make_texts
 from traces.record.pair import load_model
 
@@ -159,13 +158,6 @@ def proposer(target):
             return net.shared_head(states[:, -1])
 
     return lambda known, tokens: propose(tuple(known), tuple(tokens))
-
-
-def with_states(target, texts, layers):
-    bias = torch.zeros(texts.mask.shape, dtype=target.dtype).masked_fill(~texts.mask, -1e30)
-    with Layers(target, layers) as kept, torch.inference_mode():
-        target(input_ids=texts.tokens, position_ids=texts.text_positions, attention_mask=bias)
-    return replace(texts, states=kept.joined())
 
 
 @pytest.mark.parametrize("family", MTP_LAYERS)

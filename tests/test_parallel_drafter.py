@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from models import tiny_pair
+from models import tiny_pair, with_states
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -42,12 +42,7 @@ def drafter_and_texts(mode, dtype):
     if mode == "dependent":
         torch.manual_seed(1)
         layers, projection = LAYERS, torch.randn(32, 96, dtype=dtype)
-        with Layers(pair.target, LAYERS) as kept, torch.inference_mode():
-            bias = torch.zeros(texts.mask.shape, dtype=dtype).masked_fill(~texts.mask, -1e30)
-            pair.target(
-                input_ids=texts.tokens, position_ids=texts.text_positions, attention_mask=bias
-            )
-        texts = replace(texts, states=kept.joined())
+        texts = with_states(pair.target, texts, LAYERS)
     return parallel.Parallel(pair.draft, 1, 8, 61, layers, 0.3, projection), texts, pair.target
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from models import EOS, tiny_pair, tiny_prompts
+from test_exactness import sharp_pair
 
 from benchmarks.recorded import decoded, record_shards, replayed, trace_of
 from simkit import policies
@@ -73,17 +74,9 @@ def kernel(request, monkeypatch):
     return request.param
 
 
-def sharp_pair():
-    pair = tiny_pair(noise=0.06)
-    with torch.no_grad():
-        for model in (pair.target, pair.draft):
-            model.get_output_embeddings().weight.mul_(2)
-    return pair
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_steps_of_a_recording_are_those_of_decoding(kernel, temperature):
-    pair, prompts = sharp_pair(), tiny_prompts(2)
+    pair, prompts = sharp_pair("llama"), tiny_prompts(2)
     plan = replace(PLAN, sampler=Sampler(temperature), kernel=True)
     trace = trace_of(record_shards(pair, prompts, plan))
     others = 0
@@ -103,7 +96,7 @@ def steps_of(found):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_tables_are_those_of_the_plain_code(kernel, temperature):
     """Tokens and draws are equal, statistics as near as float32 sums are."""
-    pair, prompts = sharp_pair(), tiny_prompts(2)
+    pair, prompts = sharp_pair("llama"), tiny_prompts(2)
     plan = replace(PLAN, sampler=Sampler(temperature), branch_target=True, mix=0.5)
     plain, other = (record_shards(pair, prompts, replace(plan, kernel=k)) for k in (False, True))
     assert plain.sequences == other.sequences

@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from pair_folders import simkit
+from pair_folders import simkit, words_tokenizer
 from smollm2_tiny import VOCAB, tiny_model, write_answers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast
 
 import traces
 from traces.recipes.smollm2 import feature, parallel, teacher
@@ -276,8 +273,7 @@ def test_held_out_acceptance_by_hand(model, texts):
 @TRAININGS
 def test_the_folder_is_attached(module, settings, model, texts, tmp_path):
     """By `simkit attach`, to a recording of the model that it was trained for."""
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, VOCAB)}}, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    tokenizer = words_tokenizer(VOCAB)
     model.save_pretrained(tmp_path / "target")
     tokenizer.save_pretrained(tmp_path / "target")
     rows = [{"prompt_tokens": [k + 1, 7, 5]} for k in range(4)]

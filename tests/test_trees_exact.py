@@ -11,11 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from pair_folders import simkit
-from test_feature_drafter import V, make_target, write
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from pair_folders import simkit, words_tokenizer
+from test_feature_drafter import V, make_target, noisy_target, write
 
 import simkit as toolkit
 from simkit import policies
@@ -65,9 +62,8 @@ DTYPES = {"greedy": "float32", "sampled": "float64"}
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trees")
-    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, V)}}, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
-    for name, model in (("target", make_target(torch.float32)), ("model", drafting())):
+    tokenizer = words_tokenizer(V)
+    for name, model in (("target", make_target(torch.float32)), ("model", noisy_target(0.1))):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     for kind in ("eagle1", "eagle3", "few"):
@@ -81,16 +77,6 @@ def root(tmp_path_factory):
         lengths = ["--batch-size", 6, "--max-new-tokens", T_MAX]
         assert simkit(["record", *models, *common, *lengths, *options]) == 0
     return folder
-
-
-def drafting():
-    """The target with noise: often of its mind."""
-    model = make_target(torch.float32)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += 0.1 * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0
-    return model
 
 
 @cache
@@ -125,7 +111,7 @@ def drafter(root, trace, name):
     dtype = DTYPES[trace]
     target = make_target(getattr(torch, dtype))
     if name == "model":
-        return target, ModelDraft(drafting().to(target.dtype), V)
+        return target, ModelDraft(noisy_target(0.1).to(target.dtype), V)
     return target, FeatureDraft(feature.load(root / name, target, dtype=dtype))
 
 
