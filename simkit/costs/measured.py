@@ -122,8 +122,8 @@ def times_of(
     chosen = _choose(samples, engine, batch_size)
     engine = chosen["engine"][0].as_py()
     cells = _cells(chosen)
-    facts = {"cells": cells, "samples": samples, "engine": engine, "sequences": batch_size}
-    return replace(_grids(cells, policy_s, dips), **facts)
+    found = _grids(cells, policy_s, dips)
+    return replace(found, cells=cells, samples=samples, engine=engine, sequences=batch_size)
 
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times

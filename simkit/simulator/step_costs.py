@@ -277,8 +277,7 @@ class Charge:
 
     def _decode(self, sequence: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Autoregressive decoding of a sequence, at the contexts from `begin` to before `end`."""
-        offset = self.layout.offsets[sequence] - self.n_prompt[sequence]
-        at = offset if self.times.by_experts else 0
+        at = self.layout.offsets[sequence] - self.n_prompt[sequence] if self.times.by_experts else 0
         pass_s = self.decode_sum[end + at] - self.decode_sum[begin + at]
         return pass_s + (end - begin) * _positive("overhead", self.times.baseline_overhead())
 

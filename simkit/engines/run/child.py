@@ -38,12 +38,7 @@ class Child:
         process: see `subprocess.Popen`; its standard input and output are pipes if asked for.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        pipes: bool = False,
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], pipes: bool = False) -> None:
         """Start it.
 
         Args:
