@@ -12,13 +12,8 @@ import torch
 from commands import refused
 from pair_folders import simkit
 from test_attach import SAMPLED, T_MAX
-from test_attach_networks import (
-    DRAFTERS,
-    drafting,
-    feature_rows,
-    make_target,
-    parallel_rows,
-)
+from test_attach_networks import DRAFTERS, NOISE, feature_rows, parallel_rows
+from test_feature_drafter import make_target, noisy_target
 from trace_files import rewrite, with_value
 
 import simkit as toolkit
@@ -59,7 +54,7 @@ def both(root):
 def plain(name, target):
     """Logits (1, V) behind known tokens and drafted ones."""
     if name == "model":
-        model = drafting("independent").to(target.dtype).eval()
+        model = noisy_target(NOISE["independent"]).to(target.dtype).eval()
 
         def propose(known, tokens):
             with torch.inference_mode():
