@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.replays import Replayed, Replays
+from analysis.replays import Replayed, Replays, means
 from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.stats.loops import Outside
 from analysis.study import MissingError
 from simkit.simulator.run import Run
 from simkit.steps.steps import Steps
-from simkit.sweeps.folds import mean_of
 
 
 def stretches(at: Replays) -> Outside:
@@ -47,10 +46,9 @@ def counts(at: Replays, one: Replayed) -> dict[str, np.ndarray]:
     Raises:
         MissingError: see `stretches`.
     """
-    shares = one.shares or (np.ones(_prompts(at)),)
+    shares = one.shares or (np.ones(at.trace.n_sequences),)
     runs = one.runs or (at.run(policy) for policy in one.choices or (one.policy,))
-    found = [_sums(at, each) for each in runs]
-    return {name: mean_of([sums[name] for sums in found], shares) for name in found[0]}
+    return means([_sums(at, each) for each in runs], shares)
 
 
 def if_any(at: Replays, found: Mapping[str, Replayed]) -> dict[str, dict[str, np.ndarray]]:
@@ -85,14 +83,10 @@ def room(at: Replays, steps: Steps) -> np.ndarray:
 
 
 def _sums(at: Replays, each: Run) -> dict[str, np.ndarray]:
-    sums = {name: np.zeros(_prompts(at)) for name in ("steps", "proposed", "accepted")}
+    sums = {name: np.zeros(at.trace.n_sequences) for name in ("steps", "proposed", "accepted")}
     for piece, _ in each.pieces():
         left = room(at, piece)
         most = {"steps": 1, "proposed": piece.proposed, "accepted": piece.accepted}
         for name, here in most.items():
-            sums[name] += np.bincount(piece.sequence, np.minimum(here, left), _prompts(at))
+            sums[name] += np.bincount(piece.sequence, np.minimum(here, left), at.trace.n_sequences)
     return sums
-
-
-def _prompts(at: Replays) -> int:
-    return at.trace.n_sequences

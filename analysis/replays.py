@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -302,14 +302,10 @@ class Replays:
         order = np.lexsort((others_s.sum(1), -chosen_by))[: np.count_nonzero(chosen_by)]
         runs = [self.replay(str(policies[k])) for k in order]
         shares = [share[int(k)] for k in order]
-
-        def picked(sums: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-            return {part: mean_of([one[part] for one in sums], shares) for part in sums[0]}
-
         return Replayed(
             runs[0].policy,
-            picked([one.counts for one in runs]),
-            picked([one.seconds for one in runs]),
+            means([one.counts for one in runs], shares),
+            means([one.seconds for one in runs], shares),
             tuple(one.policy for one in runs),
             tuple(shares),
             runs[0].timing,
@@ -377,6 +373,13 @@ def folds(trace: Trace) -> Deals | None:
     """The prompts' folds, as `simkit.tune` deals them; None for fewer prompts than folds."""
     task = tasks(trace)
     return dealt(task, FOLDS, SEED) if len(task) >= FOLDS else None
+
+
+def means(
+    sums: Sequence[Mapping[str, np.ndarray]], shares: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """By name, the `mean_of` of the settings that were chosen."""
+    return {name: mean_of([one[name] for one in sums], shares) for name in sums[0]}
 
 
 def tasks(trace: Trace) -> np.ndarray:

@@ -6,18 +6,17 @@ holds: Lookahead, REST, Ouroboros.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from analysis import priced
-from analysis.replays import Replayed, Replays, folds
+from analysis.replays import Replayed, Replays, folds, means
 from analysis.study import MissingError
 from simkit.drafters.route import Route
 from simkit.policies import Fixed, parse
 from simkit.simulator.routed import RoutedRun, routed
-from simkit.sweeps.folds import chosen, mean_of, outside
+from simkit.sweeps.folds import chosen, outside
 from traces.trace import OWN
 
 LEASTS = (1, 2, 3, 4, 6, 8)  # fewest tokens of a proposal that is taken, of which one is chosen
@@ -84,18 +83,14 @@ def before(at: Replays, name: str, spec: str) -> Hybrid:
     _, share = chosen(outside_s, deals, at.trace.n_sequences)
     order = sorted(share, key=lambda k: -float(share[k].sum()))
     shares = [share[k] for k in order]
-
-    def picked(sums: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        return {part: mean_of([one[part] for one in sums], shares) for part in sums[0]}
-
     first, beyond = runs[order[0]], tuple(one for k in order for one in runs[k].beyond)
     for arm in first.arms:
         priced.note(arm.layout.trace, at.cost, arm.charge)
     priced.note(at.trace, at.cost, beyond=beyond)
     found = Replayed(
         first.policy,
-        picked([runs[k].counts for k in order]),
-        picked([runs[k].seconds or {} for k in order]),
+        means([runs[k].counts for k in order], shares),
+        means([runs[k].seconds or {} for k in order], shares),
         shares=tuple(shares),
         timing=lambda: first.spread,
         runs=tuple(runs[k] for k in order),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,20 @@ from traces.arms import MeasuredArm, ParallelArm
 from traces.messages import how_many
 
 DEPENDENT, INDEPENDENT = "dependent", "independent"
+
+
+class ArmRun(NamedTuple):
+    """An arm, its mode ("dependent" or "independent"), and K of inference."""
+
+    arm: ParallelArm
+    mode: str
+    length: int
+
+
+def run(loss: str, features: str, block: int = 16, length: int = 16, rho: float = 0.1) -> ArmRun:
+    """An arm that reads the target's features if it has any."""
+    mode = INDEPENDENT if features == "none" else DEPENDENT
+    return ArmRun(ParallelArm(loss, features, block, rho), mode, length)
 
 
 class Trained:
@@ -73,25 +88,18 @@ class Trained:
         """
         return _over_seeds([self.sums(arm, mode, length, apart)], some)
 
-    def gain(
-        self,
-        one: tuple[ParallelArm, str, int],
-        other: tuple[ParallelArm, str, int],
-        apart: bool = False,
-        some: np.ndarray | None = None,
-    ) -> Estimate:
+    def gain(self, one: ArmRun, other: ArmRun, apart: bool = False) -> Estimate:
         """τ of one arm ÷ that of another, paired over prompts and over seeds.
 
         Args:
-            one: arm, mode and length.
-            other: the same.
+            one: which.
+            other: that it is compared with.
             apart: see `tau`.
-            some: see `tau`.
 
         Raises:
             MissingError: one of them was not trained.
         """
-        return _over_seeds([self.sums(*one, apart), self.sums(*other, apart)], some)
+        return _over_seeds([self.sums(*one, apart), self.sums(*other, apart)])
 
     def sums(self, arm: ParallelArm, mode: str, length: int, apart: bool = False) -> np.ndarray:
         """Accepted tokens and steps of `fixed(length)`, (seeds, S, 2); see `tau`.
@@ -138,12 +146,12 @@ def _accepted_and_steps(found: Drafts) -> np.ndarray:
     return np.stack([total[offsets[1:]] - total[offsets[:-1]], steps], 1)
 
 
-def _over_seeds(sums: Sequence[np.ndarray], some: np.ndarray | None) -> Estimate:
+def _over_seeds(sums: Sequence[np.ndarray], some: np.ndarray | None = None) -> Estimate:
     """Accepted ÷ steps of the first ÷ that of the second, if there is one.
 
     Args:
         sums: (seeds, S, 2) each; with two, as many seeds, paired.
-        some: (S,) bool, prompts that count.
+        some: (S,) bool, prompts that count; None means all.
     """
     kept = [part if some is None else part[:, some] for part in sums]
     n_seeds = min(len(part) for part in kept)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import traces
-from benchmarks.attach_speed import attach, in_turns
+from benchmarks.attach_speed import MODELS, attach, in_turns
 from traces.attach import registry
 from traces.attach.drafter import Means
 from traces.record.drafters.nodes import Nodes, nodes_of
@@ -27,7 +26,6 @@ from traces.record.drafters.trees import Planter
 from traces.record.pair import quiet
 from traces.trees import shapes
 
-MODELS = Path(__file__).parent.parent / "traces" / "reference" / "models"
 DRAFTERS = {
     "eagle": f'feature("{MODELS / "eagle"}")',
     "draft": f'model("{MODELS / "draft"}")',

@@ -31,6 +31,7 @@ from analysis.stats import (
     reliability,
 )
 from analysis.stats.clusters import ratio
+from benchmarks.analysis_scale import ahead
 from simkit.drafters.path import PathLayout
 from traces import synthetic
 from traces.trace import Trace
@@ -102,8 +103,7 @@ def features(seed: int, n: int) -> Found:
     tight = entropy.tightness(h, h + kl, overlap, offsets, 0.08)
     spread = entropy.entropy_ratio(h, h + kl, offsets, svip.RATIO)
     judged = reliability.reliability(np.exp(-h / 2), accepted, offsets)
-    ahead = drafts.runs(accepted, offsets)
-    whole = acceptance_length.prediction(overlap, _ahead(ahead), offsets, GAMMA)
+    whole = acceptance_length.prediction(overlap, ahead(accepted, offsets), offsets, GAMMA)
     return {
         **{f"entropy: c, to {to}": entropy.fit(h, h + kl, overlap, offsets, to) for to in FITS},
         "entropy: Pinsker over BH": tight.gain,
@@ -271,13 +271,6 @@ def _seconds(
 def _steps(trace: Trace, length: int = GAMMA) -> drafts.Drafts:
     layout = PathLayout(trace)
     return drafts.fixed_steps(layout.ahead, layout.offsets, LENGTH, length)
-
-
-def _ahead(runs: drafts.Drafts) -> np.ndarray:
-    """Tokens accepted in a row from each position of the runs on."""
-    size = runs.accepted + runs.rejected
-    left = np.repeat(np.cumsum(size), size) - np.arange(size.sum())
-    return left - np.repeat(runs.rejected, size)
 
 
 def _at_depths(name: str, curve: depth.DepthCurve) -> Found:

@@ -21,13 +21,11 @@ import torch
 import transformers
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from benchmarks.tiny_models import VOCAB, tiny_config, tiny_model
+from benchmarks.tiny_models import MAPPED, VOCAB, tiny_config, tiny_model
 from traces.errors import RecordError
 from traces.record.routers import Routing, routers
 
-MAPPED = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 SHAPE = (2, 11)  # texts and tokens
 RECORDS, REFUSED, NOT_BUILT, SILENT = "records", "refused", "not built", "silent"
 

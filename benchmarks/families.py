@@ -29,9 +29,8 @@ import numpy as np
 import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from benchmarks.tiny_models import EOS, VOCAB, WIDE, noisy, tiny_config, tiny_model
+from benchmarks.tiny_models import EOS, MAPPED, VOCAB, WIDE, noisy, tiny_config, tiny_model
 from traces.errors import RecordError
 from traces.record.pair import Pair, make_alone
 from traces.record.plan import Plan
@@ -39,7 +38,6 @@ from traces.record.prompts import Prompt
 from traces.record.proof_own import PACKED
 from traces.record.shard import ShardColumns, record_shard
 
-MAPPED = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LENGTHS = (4, 20, 7, 5)  # tokens of the prompts: below and past windows
 PLAN = Plan(max_new_tokens=20, max_draft=5, eos_token_ids=(EOS,), branch_target=True)
 _CLOSE = {torch.float64: 1e-5, torch.float32: 2e-3}  # nats, of entropies

@@ -69,23 +69,29 @@ def generated(
 ) -> list[Passes]:
     """Run `generate(assistant_model=...)` on each prompt, in order, and count passes."""
     result = []
-    device: Any = pair.target.device
     with _ruled(pair.draft, rule), counted(pair.target) as target, counted(pair.draft) as draft:
         for prompt in prompts:
             before = target(), draft()
-            ids = torch.tensor([prompt.tokens], device=device)
-            out = pair.target.generate(  # pyright: ignore
-                ids,
-                attention_mask=torch.ones_like(ids),
-                assistant_model=pair.draft,
-                do_sample=False,
-                max_new_tokens=max_new_tokens,
-                eos_token_id=list(eos) or None,
-                pad_token_id=0,
-            )
-            output = out[0, len(prompt.tokens) :].tolist()
+            output = plain(pair.target, prompt, max_new_tokens, eos, assistant_model=pair.draft)
             result.append(Passes(target() - before[0], draft() - before[1], output))
     return result
+
+
+def plain(
+    model: Any, prompt: Prompt, max_new_tokens: int, eos: tuple[int, ...], **drafts: Any
+) -> list[int]:
+    """The output of greedy decoding, without drafts unless options of `generate` say which."""
+    ids = torch.tensor([prompt.tokens], device=model.device)
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=list(eos) or None,
+        pad_token_id=0,
+        **drafts,
+    )
+    return out[0, len(prompt.tokens) :].tolist()
 
 
 @contextmanager

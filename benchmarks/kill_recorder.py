@@ -51,16 +51,21 @@ def _prompts(path: Path) -> Path:
     return path
 
 
-def _command(prompts: Path, out: Path) -> list[str]:
+def simkit_words(*words: object) -> list[str]:
+    """The words that run `simkit` in a process of its own."""
+    return [sys.executable, "-c", "from simkit.cli import main; main()", *map(str, words)]
+
+
+def recording(prompts: Path, out: Path, *options: object) -> list[str]:
+    """The words that record the reference pair."""
     models = REFERENCE / "models"
-    arguments = ["--target", models / "target", "--draft", models / "draft", "--prompts", prompts]
-    arguments += ["--out", out, "--max-new-tokens", 48, "--max-draft", 12, "--batch-size", 1]
-    program = "from simkit.cli import main; main()"
-    return [sys.executable, "-c", program, "record", *map(str, arguments), "--resume"]
+    pair = ("--target", models / "target", "--draft", models / "draft")
+    return simkit_words("record", *pair, "--prompts", prompts, "--out", out, *options)
 
 
 def _start(prompts: Path, out: Path) -> subprocess.Popen:
-    return subprocess.Popen(_command(prompts, out), stderr=subprocess.PIPE)
+    options = ("--max-new-tokens", 48, "--max-draft", 12, "--batch-size", 1, "--resume")
+    return subprocess.Popen(recording(prompts, out, *options), stderr=subprocess.PIPE)
 
 
 def _undisturbed(prompts: Path, out: Path) -> float:

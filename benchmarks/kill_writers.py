@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from benchmarks.kill_recorder import hashes
+from benchmarks.kill_recorder import hashes, simkit_words
 from traces.manifest import MANIFEST, read_manifest
 from traces.outputs import waiting
 from traces.subset import select
@@ -43,7 +43,6 @@ from traces.writer import save
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "traces" / "reference" / "models"
 PROMPTS = ROOT / "traces" / "reference" / "prompts.jsonl"
-PROGRAM = "from simkit.cli import main; main()"
 ENDS = {".svg": b"</svg>\n", ".html": b"</html>\n", ".png": b"IEND\xaeB`\x82"}
 PAIR = ("--target", MODELS / "target", "--draft", MODELS / "draft")
 SHORT = ("--max-new-tokens", 24)
@@ -129,8 +128,8 @@ def _starts(work: Path) -> dict[bool, Path]:
         (folder / "bench.jsonl").write_text("\n".join(map(json.dumps, _records())) + "\n")
         if hidden:
             options = ("--prompts", "prompts.jsonl", "--out", "t", "--hidden", *SHORT)
-            _whole(_command(("record", *PAIR, *options)), folder)
-            _whole(_command(WRITERS["train"].arguments), folder)
+            _whole(simkit_words("record", *PAIR, *options), folder)
+            _whole(simkit_words(*WRITERS["train"].arguments), folder)
         else:
             whole = load("reference")
             save(select(whole, range(0, 96, 6), latency=whole.latency()), folder / "t")
@@ -142,10 +141,6 @@ def _records() -> Iterator[dict]:
         accepted = [1 + (k + i) % 5 for i in range(20)]
         tokens = {"prompt_token_ids": [1, 2, 3], "generated_token_ids": [5] * 21}
         yield {"id": str(k), **tokens, "acc_eagle": {"acc_len": accepted}}
-
-
-def _command(arguments: tuple) -> list[str]:
-    return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
 
 
 def _whole(command: list[str], folder: Path, **more) -> None:
@@ -163,7 +158,7 @@ def _env() -> dict[str, str]:
 
 def _killed(writer: Writer, start: Path, run: Path, kills: int, rng: random.Random) -> str:
     """Kill a command again and again, each time in a folder where it has ended well before."""
-    command = _command(writer.arguments)
+    command = simkit_words(*writer.arguments)
     shutil.copytree(start, run / "whole")
     begun = time.perf_counter()
     _whole(command, run / "whole")
@@ -220,7 +215,7 @@ def _passing(folder: Path) -> Iterator[Path]:
 
 def _full(writer: Writer, start: Path, disk: Path) -> str:
     """Run a command where nothing can be written, behind one that has ended well."""
-    command = _command(writer.arguments)
+    command = simkit_words(*writer.arguments)
     disk.mkdir()
     with _small_disk(disk) as (limits, how):
         folder = disk / "run"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +108,7 @@ def main() -> None:
         kept[sampler]["claims"] = list(rows(found))
         if sampler == "greedy":
             found[DRAWN].save(args.plot)
-    write = partial(json.dumps, ensure_ascii=False, indent=1)
-    write_atomic(args.out, (write(kept) + "\n").encode())
+    write_atomic(args.out, (json.dumps(kept, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from benchmarks.hugging_face import counted
+from benchmarks.hugging_face import counted, plain
 from benchmarks.recorded import REFERENCE
 from traces.attach.tokens import PromptLookup
 from traces.record.pair import load_pair
@@ -43,11 +43,6 @@ class Decoding(NamedTuple):
     output: list[int]
 
 
-def plain(model: Any, prompt: Prompt, max_new_tokens: int, eos: tuple[int, ...]) -> list[int]:
-    """The output of greedy decoding without drafts."""
-    return _generate(model, prompt, max_new_tokens, eos)
-
-
 def generated(
     model: Any, prompt: Prompt, rule: PromptLookup, max_new_tokens: int, eos: tuple[int, ...]
 ) -> Decoding:
@@ -66,7 +61,7 @@ def generated(
         mock.patch.object(PromptLookupCandidateGenerator, "get_candidates", noting),
         counted(model) as target,
     ):
-        output = _generate(model, prompt, max_new_tokens, eos, **options)
+        output = plain(model, prompt, max_new_tokens, eos, **options)
         passes = target()
     nexts = [start for start, _ in begun[1:]] + [len(output) + 1]
     steps = [
@@ -89,22 +84,6 @@ def predicted(
         steps.append((start, int(found.lengths[start - 1]), accepted))
         start += accepted + 1
     return Decoding(len(steps), steps, output)
-
-
-def _generate(
-    model: Any, prompt: Prompt, max_new_tokens: int, eos: tuple[int, ...], **options: Any
-) -> list[int]:
-    ids = torch.tensor([prompt.tokens], device=model.device)
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=list(eos) or None,
-        pad_token_id=0,
-        **options,
-    )
-    return out[0, len(prompt.tokens) :].tolist()
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,15 +64,6 @@ def command_s(folder: Path, repeats: int) -> None:
     """Print the seconds of the command, and of its imports."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "byte code")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-
-    def seconds(code: str) -> tuple[float, float]:
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], env=environment, **quiet)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return time.perf_counter() - started, cpu_s
-
-    quiet = {"check": True, "capture_output": True}
     listing = subprocess.run(
         [sys.executable, "-c", MODULES], env=environment, text=True, capture_output=True, check=True
     )
@@ -80,14 +71,14 @@ def command_s(folder: Path, repeats: int) -> None:
     bare = f"from importlib import import_module\nfor name in {names}:\n"
     bare += "    try:\n        import_module(name)\n    except ImportError:\n        pass"
     for code in (REPLAY, bare):
-        seconds(code)
-    runs = [(seconds(REPLAY), seconds(bare)) for _ in range(repeats)]
+        process_s(code, environment)
+    runs = [[process_s(code, environment) for code in (REPLAY, bare)] for _ in range(repeats)]
     print(f"least of {repeats}, seconds{'':12}{'clock':>8}{'CPU':>8}")
-    least = [[min(run[k][j] for run in runs) for j in range(2)] for k in range(2)]
-    for name, (clock_s, cpu_s) in zip(("simkit replay", "its imports alone"), least, strict=True):
+    least = np.min(runs, 0)
+    for name, (cpu_s, clock_s) in zip(("simkit replay", "its imports alone"), least, strict=True):
         print(f"{name:28}{clock_s:8.2f}{cpu_s:8.2f}")
-    more = [whole - imports for whole, imports in zip(*least, strict=True)]
-    print(f"{'above them':28}{more[0]:8.2f}{more[1]:8.2f}   target ≤ {TARGET_S:g}")
+    cpu_s, clock_s = least[0] - least[1]
+    print(f"{'above them':28}{clock_s:8.2f}{cpu_s:8.2f}   target ≤ {TARGET_S:g}")
 
 
 def look_s(folder: Path, positions: int, repeats: int) -> None:
@@ -112,12 +103,7 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
     from traces import load
 
     def command() -> np.ndarray:
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        code = REPLAY.replace("'reference'", repr(trace)).replace("fixed(3)", "svip")
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        after, clock_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return np.array([cpu_s, clock_s])
+        return process_s(REPLAY.replace("'reference'", repr(trace)).replace("fixed(3)", "svip"))
 
     def in_python() -> np.ndarray:
         started = now_s()
@@ -133,6 +119,15 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
     print_shares("the loop alone", loop_s(trace, repeats), *more_s)
     assert opened.path is not None
     print(f"  sums and decoding of all    CPU   {hash_and_decode_s(opened.path):26.3f}", flush=True)
+
+
+def process_s(code: str, environment: Mapping[str, str] | None = None) -> np.ndarray:
+    """Seconds of CPU that a process of its own takes to run some code, and on the clock."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    after, clock_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return np.array([cpu_s, clock_s])
 
 
 def now_s() -> np.ndarray:

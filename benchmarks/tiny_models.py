@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+MAPPED = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)  # class names by model type
 VOCAB = 64
 EOS = 0
 WINDOW = 8

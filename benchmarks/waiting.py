@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-REFERENCE = Path("traces/reference")
+from benchmarks.kill_recorder import REFERENCE, recording
+
 THREADS = "2"
 ARMS = {"spinning": {"GOMP_SPINCOUNT": "300000"}, "sleeping": {}}
 _SET = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
@@ -65,15 +66,10 @@ def _prompts(file: Path, n: int) -> Path:
 def _record(prompts: Path, out: Path, settings: dict[str, str], limit_s: float) -> float:
     """Seconds of the whole command; the limit where it takes longer."""
     kept = {name: value for name, value in os.environ.items() if name not in _SET}
-    models = REFERENCE / "models"
-    arguments = ["--target", models / "target", "--draft", models / "draft", "--prompts", prompts]
-    arguments += ["--out", out, "--max-new-tokens", "64", "--max-draft", "12"]
-    program = "from simkit.cli import main; main()"
-    command = [sys.executable, "-c", program, "record", *map(str, arguments)]
     begun = time.perf_counter()
     try:
         subprocess.run(
-            command,
+            recording(prompts, out, "--max-new-tokens", 64, "--max-draft", 12),
             env=kept | {"OMP_NUM_THREADS": THREADS} | settings,
             check=True,
             capture_output=True,

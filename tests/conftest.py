@@ -49,3 +49,11 @@ def few_requests():
         for figure in ("load_goodput", "load_latency"):
             short.setattr(import_module(f"analysis.figures.load.{figure}"), "REQUESTS", 48)
         yield
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory):
+    """What is kept between runs is kept in a folder of the module's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

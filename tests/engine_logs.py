@@ -40,6 +40,23 @@ def response(name, n_prompt, n_output, drafted, accepted, **more):
     }
 
 
+def sglang_meta(histogram, k, n, **more):
+    """`meta_info` of a server whose steps all drafted k tokens."""
+    steps, accepted = sum(histogram), sum(a * m for a, m in enumerate(histogram))
+    return {
+        "id": "a",
+        "prompt_tokens": 5,
+        "completion_tokens": n,
+        "spec_verify_ct": steps,
+        "spec_num_correct_drafts": accepted,
+        "spec_num_proposed_drafts": steps * k,
+        "spec_accept_rate": accepted / (steps * k),
+        "spec_accept_length": n / steps,
+        "spec_correct_drafts_histogram": histogram,
+        **more,
+    }
+
+
 def vllm_log(trace, policy, file):
     """Write a replay as vLLM would have logged it; returns the file."""
     rows = {row["sequence"]: row for row in trace.sequences.to_pylist()}

@@ -1,6 +1,7 @@
 """Folders of a tiny pair of models and of a trace of it, and the command run on them."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from simkit.cli import main
+from traces.writer import TraceWriter
 
 
 def model(noise=0.0):
@@ -62,3 +64,18 @@ def simkit(arguments):
     with pytest.raises(SystemExit) as end:
         main([str(a) for a in arguments])
     return end.value.code
+
+
+@contextmanager
+def after_one_shard(monkeypatch):
+    """Recordings are interrupted when one shard is written."""
+    write = TraceWriter.write_shard
+
+    def once(self, index, *given, **named):
+        if index:
+            raise KeyboardInterrupt
+        write(self, index, *given, **named)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(TraceWriter, "write_shard", once)
+        yield

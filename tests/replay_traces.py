@@ -13,6 +13,7 @@ from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS
+from traces.synthetic import iid
 from traces.trace import Trace
 
 EOS = 0
@@ -20,6 +21,41 @@ SEQUENTIAL = [name for name in policies.names() if issubclass(policies.get(name)
 COST = costs.Linear(draft_s=1.0, target_s=4.0, target_per_token_s=0.25)
 ROW_HEADS = ("acceptance_head", "specdecpp")
 START_HEADS = ("pacer",)
+
+
+class Table(Sequential):
+    """Drafts of these lengths, by their starts from `first` on, whatever their tokens are."""
+
+    name = "table"
+    looks = False  # type: ignore[assignment]
+    max_draft = 40
+
+    def __init__(self, lengths, first=1):
+        self.lengths, self.first = lengths, first
+
+    def columns(self, sampler):
+        return ()
+
+    def begin(self, sequence):
+        return (self.first,)
+
+    def limit(self, state, ahead):
+        return self.lengths[state[0] - 1]
+
+    def trips(self, state, depth, row):
+        return False, state
+
+    def update(self, state, outcome):
+        return (state[0] + outcome.accepted + 1,)
+
+
+def bare_trace() -> Trace:
+    """Nothing but acceptance and one probability."""
+    whole = iid(4, 20, 0.5, max_draft=4, seed=0)
+    names = ("accepted", "draft_token", "target_token", "accept_prob")
+    columns = {name: whole.positions(name) for name in names}
+    rows = whole.sequences.to_pydict()
+    return from_arrays(rows, columns, {}, max_draft=4, max_new_tokens=20)
 
 
 def bound(

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from replay_traces import SEQUENTIAL, bound, build, tiny_traces
+from replay_traces import SEQUENTIAL, Table, bound, build, tiny_traces
 from sklearn.isotonic import IsotonicRegression
 
 import simkit
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
-from simkit.policies import PolicyError, Sequential, Setting, acceptance_fit, rate_optimal
+from simkit.policies import PolicyError, Setting, acceptance_fit, rate_optimal
 from simkit.policies.acceptance_fit import fit_acceptance
 from simkit.simulator import step_costs as charges
 from simkit.simulator.run import run
@@ -119,34 +119,6 @@ def test_prophet_is_the_best_of_all_plans(trace, cost):
     layout = PathLayout(trace)
     charge = Charge(cost.times(trace), layout, 1)
 
-    class Table(Sequential):
-        name = "table"
-        max_draft = 40
-
-        def __init__(self, lengths):
-            self.lengths = lengths
-
-        def columns(self, sampler):
-            return ()
-
-        def begin(self, sequence):
-            return (1,)
-
-        def limit(self, state, ahead):
-            return self.lengths[state[0] - 1]
-
-        def trips(self, state, depth, row):
-            return False, state
-
-        def proposed(self, state, drafted):
-            return drafted
-
-        def update(self, state, outcome):
-            return (state[0] + outcome.accepted + 1,)
-
-        def calls(self, drafted):
-            return 0 * drafted
-
     plans = product(*(range(n - i + 1) for i in range(1, n + 1)))
     seconds = [run(Table(lengths), layout, charge, 1).total_s for lengths in plans]
     best = run(policies.parse("prophet"), layout, charge, 1).total_s
@@ -245,7 +217,7 @@ def test_a_rule_that_finds_no_fixed_point_is_the_fastest_one_tried(monkeypatch):
     trace = iid(40, 200, 0.8, max_draft=40, seed=2)
     rates = [3.0, 5.0, 7.0, 6.0, 5.0]  # of the oracle, then of what was tried, in a cycle
     asked = iter(rates)
-    monkeypatch.setattr(rate_optimal, "_attained", lambda policy, setting: next(asked))
+    monkeypatch.setattr(rate_optimal, "rate_of", lambda policy, setting: next(asked))
     layout = PathLayout(trace)
     found = policies.parse("rate_optimal").bind(
         Setting(layout, Charge(COST.times(trace), layout, 1), 1)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from commands import refused, run
-from pair_folders import pair_folder
+from pair_folders import after_one_shard, pair_folder
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -128,15 +128,7 @@ def test_a_resume_under_another_template_is_named(folder, tmp_path, capsys, monk
     root = tmp_path / "models"
     shutil.copytree(folder, root)
     out = tmp_path / "out"
-    write = traces.writer.TraceWriter.write_shard
-    with monkeypatch.context() as stopped:
-
-        def once(self, index, *given, **named):
-            if index:
-                raise KeyboardInterrupt
-            write(self, index, *given, **named)
-
-        stopped.setattr(traces.writer.TraceWriter, "write_shard", once)
+    with after_one_shard(monkeypatch):
         status, _, said = run(capsys, *record(root, out, "--batch-size", 1))
         assert status == 130
         last = said.splitlines()[-1]

@@ -38,24 +38,6 @@ def test_a_preset_takes_arguments_too(tmp_path):
     assert (read.overhead_s, read.draft_s) == (2, plain.draft_s)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("pacer:deepseek-1.3-33b", r"did you mean pacer:deepseek-1\.3b-33b\?"),
-        ("pearl:llama-7b-70b", r"did you mean pearl:llama2-7b-70b\?"),
-        ("pacer", "unknown cost model 'pacer'"),
-        ("pearl:llama2-7b-70b(head=1)", r"no argument 'head' \(did you mean head_s\?\)"),
-        ("pearl:llama2-7b-70b(head_s=-1)", "head_s must be a number >= 0, not -1"),
-        ("pearl:llama2-7b-70b(head_s=1", "is not of the form"),
-        ("pearl:llama2-7b-70b(1)", "arguments by name"),
-    ],
-)
-def test_bad_presets(text, message):
-    with pytest.raises(CostError, match=message) as caught:
-        costs.parse(text)
-    assert "\n" not in str(caught.value)
-
-
 def test_catalogue():
     entries = {entry.name: entry for entry in costs.catalogue()}
     devices = {f"roofline(device={name})" for name in DEVICES}

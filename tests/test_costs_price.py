@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from replay_traces import SEQUENTIAL, build
+from replay_traces import SEQUENTIAL, Table, build
 from test_lattice import spelled_out
 
 import simkit
@@ -222,32 +222,9 @@ def test_prophet_is_the_best_of_all_plans_however_drafts_are_paid(trace, cost, f
     charge = Charge(cost.times(trace), layout, first)
     found = run(policies.parse("prophet(max_draft=4)"), layout, charge, first)
 
-    class Table(Sequential):
-        name = "table"
-        max_draft = 4
-        looks = False  # type: ignore[assignment]
-
-        def __init__(self, lengths):
-            self.lengths = lengths
-
-        def columns(self, sampler):
-            return ()
-
-        def begin(self, sequence):
-            return (first,)
-
-        def limit(self, state, ahead):
-            return self.lengths[state[0] - 1]
-
-        def trips(self, state, depth, row):
-            return False, state
-
-        def update(self, state, outcome):
-            return (state[0] + outcome.accepted + 1,)
-
     best = np.full(trace.n_sequences, np.inf)
     for lengths in product(range(4), repeat=4):
-        best = np.minimum(best, run(Table(lengths), layout, charge, first).total_s)
+        best = np.minimum(best, run(Table(lengths, first), layout, charge, first).total_s)
     np.testing.assert_allclose(found.total_s, best, rtol=1e-12)
 
 
@@ -292,29 +269,12 @@ def test_prophet_bounds_other_rules_where_one_pass_yields_a_draft(cells, monkeyp
     assert total_s[str(best)] <= min(total_s[f"fixed({n})"] for n in range(DEPTH + 1))
 
 
-def test_k_tokens_of_one_pass():
-    """K tokens cost one pass of K - 1 + (kept) tokens, and the first draft has kept one."""
-    lengths = {"n_output": [6], "n_prompt": [10]}
-    drafts = {
-        "sequence": np.zeros(12, int),
-        "start": np.repeat(np.arange(1, 7), 2),
-        "depth": np.tile([1, 2], 6),
-        "accepted": np.array([1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], bool),
-    }
-    trace = from_drafts(lengths, drafts, max_draft=2, max_new_tokens=6, draft_passes="draft")
-    cost = Linear(draft_s=1.0, draft_per_token_s=0.5, draft_per_kv_token_s=0.125, target_s=2.0)
-    steps = simkit.replay(trace, "fixed(2)", cost, by="step").frame
-    assert steps["start"].to_list() == [1, 4, 5]
-    # 2 tokens behind 10; then 3 are kept: 4 behind 13 - 2; one is kept, the budget leaves room
-    # for one token: 1 behind 14
-    passes = [1 + 0.5 * 2 + 1.25, 1 + 0.5 * 4 + 11 / 8, 1 + 0.5 * 1 + 14 / 8]
-    assert steps["draft_s"].to_list() == pytest.approx(passes)
-    assert steps["draft_passes"].to_list() == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     "passes, form, expected",
     [
+        # 2 tokens behind 10; then 3 are kept: 4 behind 13 - 2; one is kept, the budget leaves room
+        # for one token: 1 behind 14
+        ("draft", "kept", [1 + 1 + 1.25, 1 + 2 + 11 / 8, 1 + 0.5 + 14 / 8]),
         # room for 2K tokens behind what was read: 10, 13 - 2 and 14 known ones
         ("draft", "padded", [1 + 2 + 1.25, 1 + 2 + 11 / 8, 1 + 1 + 14 / 8]),
         # the last known token and K masks, behind all that are known
@@ -325,8 +285,8 @@ def test_k_tokens_of_one_pass():
         ("block", "last", [2.5 + 1.25, 3.5 + 11 / 8, 2.5 + 14 / 8]),
     ],
 )
-def test_other_first_passes_in_numbers(passes, form, expected):
-    """The steps of the test before, with other passes."""
+def test_first_passes_in_numbers(passes, form, expected):
+    """K tokens cost one pass of K - 1 + (kept) tokens, and the first draft has kept one."""
     drafts = {
         "sequence": np.zeros(12, int),
         "start": np.repeat(np.arange(1, 7), 2),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import refused, run
 from models import EOS, tiny_pair, tiny_prompts
-from pair_folders import pair, pair_folder
+from pair_folders import after_one_shard, pair, pair_folder
 from scipy.optimize import minimize_scalar
 from scipy.stats import kstest
 
@@ -330,15 +330,7 @@ def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch, tmp
     file, whole, part = written(folder), tmp_path / "whole", tmp_path / "part"
     command = ["record", "--target", folder / "target", "--outputs", file, "--batch-size", 4]
     assert run(capsys, *command, "--out", whole)[0] == 0
-    write = traces.writer.TraceWriter.write_shard
-    with monkeypatch.context() as stopped:
-
-        def once(self, index, *given, **named):
-            if index:
-                raise KeyboardInterrupt
-            write(self, index, *given, **named)
-
-        stopped.setattr(traces.writer.TraceWriter, "write_shard", once)
+    with after_one_shard(monkeypatch):
         assert run(capsys, *command, "--out", part)[0] == 130
     lines = file.read_text()
     file.write_text(lines + "\n")

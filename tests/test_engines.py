@@ -23,17 +23,12 @@ from simkit.engines import (
 )
 from simkit.engines.export import by_batch
 from simkit.engines.synthetic import errors, rates_of
+from simkit.serving import parse as controller
 from traces.synthetic import iid
 
 NAMES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "openvino", "transformers")
 COST = "linear(draft_s=0.001, target_s=0.02)"
 BATCHES = ["by_batch([[1, 4, 5], [5, 16, 3], [17, 64, 0]])", "schedule({4: 4, 8: 2, 32: 1})"]
-
-
-def controller(spec):
-    from simkit.serving import parse
-
-    return parse(spec)
 
 
 def write(engine, trace="reference", drafter=None, **given):

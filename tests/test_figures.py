@@ -12,7 +12,7 @@ import pytest
 from commands import refused, run
 from matplotlib.figure import Figure
 from printed import fit_to_print
-from replay_traces import with_scores
+from replay_traces import bare_trace, with_scores
 from test_lattice import spelled_out
 
 import simkit
@@ -293,15 +293,7 @@ def test_tables_have_the_papers_rows(trace):
 
 
 def test_missing_column():
-    trace = iid(4, 20, 0.5, max_draft=4, seed=0)
-    names = ("accepted", "draft_token", "target_token", "accept_prob")
-    bare = from_arrays(
-        trace.sequences.to_pydict(),
-        {name: trace.positions(name) for name in names},
-        {},
-        max_draft=4,
-        max_new_tokens=20,
-    )
+    bare = bare_trace()
     with pytest.raises(FigureError, match="no column draft_entropy, cross_entropy, overlap"):
         FIGURES["entropy_bound"].draw(bare)
     check(FIGURES["position_decay"].draw(bare))

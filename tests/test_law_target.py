@@ -16,8 +16,8 @@ from replay_traces import SEQUENTIAL
 from test_law import (
     FIRST,
     MORE_SPECS,
-    Alone,
     Toy,
+    agree,
     branches,
     outcomes,
     positions,
@@ -28,7 +28,7 @@ from test_law import (
 from simkit import policies
 from simkit.drafters.lattice import LatticeLayout
 from simkit.policies import Setting
-from simkit.steps import compiled, interpreted
+from simkit.steps import compiled
 from traces.memory import from_drafts
 from traces.record import draws
 from traces.record.statistics import LogitRows, outcome_given, target_token
@@ -196,14 +196,7 @@ def test_joint_law(toy, spec):
     if any(name.startswith("score:") for name in read):
         pytest.skip("heads score rows of a path")
     for first_token in FIRST:
-        expected = textbook_law(toy, policy, first_token)
-        engines = [(interpreted, Alone(policy))]
-        if compiled.compiles(policy) and policy.carried == "sequence":
-            engines.append((compiled, policy))
-        for engine, one in engines:
-            got = replay_law(toy, one, first_token, engine)
-            assert got.keys() == expected.keys()
-            assert max(abs(got[k] - expected[k]) for k in expected) < 1e-12
+        agree(toy, policy, first_token, replay_law)
 
 
 def test_the_enumeration_is_whole():

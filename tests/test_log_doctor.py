@@ -6,14 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 from commands import refused, run
-from engine_logs import response
+from engine_logs import response, sglang_meta
 from test_import import written
 from test_log_laws import (
     aiperf_line,
     llama_cpp,
     odd,
     one_too_many,
-    sglang_meta,
     zeros_at_the_end,
     zeros_at_the_start,
 )

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from commands import run
-from engine_logs import metrics, response, vllm_log
+from engine_logs import metrics, response, sglang_meta, vllm_log
 from test_import import written
 from test_import_logs import exported, meta
 
@@ -18,23 +18,6 @@ from simkit.importers import aiperf, sglang, vllm
 from simkit.statistics.survival import sum_bounds, sum_means
 
 COST = "linear(draft_s=0.001, target_s=0.02)"
-
-
-def sglang_meta(histogram, k, n, **more):
-    """`meta_info` of a server whose steps all drafted k tokens."""
-    steps, accepted = sum(histogram), sum(a * m for a, m in enumerate(histogram))
-    return {
-        "id": "a",
-        "prompt_tokens": 5,
-        "completion_tokens": n,
-        "spec_verify_ct": steps,
-        "spec_num_correct_drafts": accepted,
-        "spec_num_proposed_drafts": steps * k,
-        "spec_accept_rate": accepted / (steps * k),
-        "spec_accept_length": n / steps,
-        "spec_correct_drafts_histogram": histogram,
-        **more,
-    }
 
 
 def aiperf_line(engine, drafted, accepted, n, detailed=False, **more):

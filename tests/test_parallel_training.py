@@ -7,19 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from test_feature_training import N_PROMPT, N_TEXT, tiny_answers
 from torch.nn import functional as F
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from traces.recipes.reference import answers, made_texts, parallel, prompts
-from traces.recipes.reference.answers import Answers
 from traces.recipes.reference.net import Llama, Shape
 from traces.recipes.reference.pair import MODELS, PAD_ID
 from traces.recipes.training import parallel_rows, row_attention
 from traces.recipes.training.acceptance import acceptance
 from traces.record.drafters import parallel as recorded
 from traces.record.drafters.texts import make_texts
-
-N_PROMPT, N_TEXT = 4, 15
 
 
 def tiny_drafter(n_layers=0):
@@ -28,14 +26,6 @@ def tiny_drafter(n_layers=0):
     if drafter.projection is not None:
         torch.nn.init.normal_(drafter.projection.weight, generator=torch.Generator().manual_seed(1))
     return drafter
-
-
-def tiny_answers(n=3):
-    g = torch.Generator().manual_seed(2)
-    tokens = torch.randint(2, 4096, (n, N_TEXT), generator=g)
-    states = torch.randn(n * N_TEXT, 640, generator=g).half()
-    first, n_text = N_TEXT * torch.arange(n), torch.full((n,), N_TEXT)
-    return Answers(tokens, torch.full((n,), N_PROMPT), n_text, first, states)
 
 
 def output_matrix():
@@ -62,7 +52,7 @@ def plain_row(drafter, tokens, states, k, e):
 def test_loss_of_a_text_is_the_sum_of_its_rows_worked_out_singly(loss, features):
     settings = parallel.ParallelSettings(loss=loss, features=features, rho=0.0, block=5)
     drafter = tiny_drafter(parallel.FEATURES[features])
-    one = parallel.text(tiny_answers(), 0, output_matrix())
+    one = parallel.text(tiny_answers(3), 0, output_matrix())
     seen = parallel.features(settings, one)
     with torch.no_grad():
         found = parallel.text_loss(settings, drafter, one, torch.Generator().manual_seed(7))
@@ -165,7 +155,7 @@ def test_confidences_multiply_along_the_draft():
 
 def test_a_step_lowers_the_loss():
     settings = parallel.ParallelSettings(features="four", rho=0.0, block=4, steps=1, batch=3)
-    drafter, some, output = tiny_drafter(4), tiny_answers(), output_matrix()
+    drafter, some, output = tiny_drafter(4), tiny_answers(3), output_matrix()
     optimiser = parallel.make_optimiser(drafter, 1e-3)
 
     def loss():
@@ -257,7 +247,7 @@ def test_held_out_prompts_are_no_bundled_ones():
 @pytest.mark.parametrize("greedy", [True, False])
 def test_acceptance_along_an_answer_by_plain_passes(greedy):
     settings, drafter = parallel.ParallelSettings(block=3), tiny_drafter()
-    one = parallel.text(tiny_answers(), 0, output_matrix())
+    one = parallel.text(tiny_answers(3), 0, output_matrix())
     with torch.no_grad():
         found = parallel.accepted(settings, drafter, one, greedy, stride=2)
         starts = range(N_PROMPT - 1, N_TEXT - 1, 2)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import refused, status
-from replay_traces import with_scores
+from replay_traces import bare_trace, with_scores
 from test_lattice import spelled_out
 
 import simkit
@@ -24,7 +24,6 @@ from analysis.figures import FIGURES
 from analysis.report import report
 from analysis.report.cells import MISSING, number
 from simkit.simulator.display import Cell, grid
-from traces.memory import from_arrays
 from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save
@@ -215,16 +214,7 @@ def test_a_task_s_name_is_no_formula():
 
 def test_bare_trace():
     """Nothing but acceptance: policies that read more are named."""
-    one = iid(6, 20, 0.5, max_draft=4, seed=0)
-    names = ("accepted", "draft_token", "target_token", "accept_prob")
-    bare = from_arrays(
-        one.sequences.to_pydict(),
-        {name: one.positions(name) for name in names},
-        {},
-        max_draft=4,
-        max_new_tokens=20,
-    )
-    said = parsed(report(bare, COST)).all_text()
+    said = parsed(report(bare_trace(), COST)).all_text()
     assert "Without SVIP" in said and "entropy_bound" in said
 
 
@@ -242,8 +232,6 @@ def test_sampled_trace():
     ("words", "said"),
     [
         (["missing-trace", "-o", "{dir}/x.html"], "missing-trace: no such folder"),
-        (["reference", "-o", "{dir}"], "is a folder"),
-        (["reference", "-o", "{dir}/none/x.html"], "no such folder"),
         (["reference", "-o", "/dev/null"], "is no regular file"),
         (["reference", "-o", "{dir}/x.html", "--policy", "svip(<b>)"], "svip"),
         (["reference", "-o", "{dir}/x.html", "--policy", "nobody(1:2)"], "nobody"),

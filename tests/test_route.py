@@ -9,6 +9,7 @@ from commands import status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_traces import tiny_traces
+from test_lattice import counts
 
 import simkit as toolkit
 from simkit import costs, policies
@@ -79,11 +80,6 @@ def several(draw):
     trace = draw(tiny_traces())
     passes = draw(st.sampled_from(["none", "token", "draft"]))
     return [draw(lookups(trace, passes)), draw(lookups(trace)), trace]
-
-
-def counts(steps) -> list[tuple[int, ...]]:
-    columns = (steps.start, steps.drafted, steps.proposed, steps.accepted, steps.emitted)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def by_hand(choice, traces, specs, first=1):

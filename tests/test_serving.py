@@ -63,54 +63,36 @@ TABLE = ((1, 2, 5), (3, 4, 3), (7, 9, 1))
 SLOTS = ((1, (1, 3, 5)), (4, (0, 1, 3)), (8, (0, 2)))
 
 
-def made(trace, spec):
-    """A spec's plain counterpart."""
-    linear = (lambda n: 1e-3 + 1e-5 * n, lambda tokens, kv: 10e-3 + 2e-4 * tokens + 1e-7 * kv)
-    layout = layout_of(trace)
-
-    def budget(most, **given):
-        rule = Budget(most, outcomes(layout, 1, most, "draft_top1_prob").confidence, **given)
-        rule.offsets = layout.offsets
-        return rule
-
-    return {
-        "none": NoDrafts,
-        "static(4)": lambda: Static(4),
-        "off_above(4, batch=3)": lambda: OffAbove(4, 3),
-        "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])": lambda: ByBatch(TABLE),
-        "schedule({2: 5, 5: 3, 8: 1})": lambda: Schedule([(2, 5), (5, 3), (8, 1)]),
-        "schedule({2: 5, 12: 3}, gate=2.6, window=4)": lambda: Schedule([(2, 5), (12, 3)], 2.6, 4),
-        "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})": lambda: Ema(
-            SLOTS, 3, ((1, -0.25),)
-        ),
-        "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]}, captured=[1, 4, 8])": (
-            lambda: Ema(SLOTS, 3, (), sizes=[1, 4, 8])
-        ),
-        "goodput(6)": lambda: Goodput(6, linear),
-        "budget(4)": lambda: budget(4),
-        "budget(5, stale=0, search=global, refit=20, least=20)": lambda: budget(
-            5, stale=0, first=False, refit=20, least=20
-        ),
-        "budget(5, stale=3, refit=10, least=10)": lambda: budget(5, stale=3, refit=10, least=10),
-        "prophet(6)": lambda: Prophet(6),
-    }[spec]()
+def budget(layout, most, **given):
+    rule = Budget(most, outcomes(layout, 1, most, "draft_top1_prob").confidence, **given)
+    rule.offsets = layout.offsets
+    return rule
 
 
-SPECS = (
-    "none",
-    "static(4)",
-    "off_above(4, batch=3)",
-    "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])",
-    "schedule({2: 5, 5: 3, 8: 1})",
-    "schedule({2: 5, 12: 3}, gate=2.6, window=4)",
-    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})",
-    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]}, captured=[1, 4, 8])",
-    "goodput(6)",
-    "budget(4)",
-    "budget(5, stale=0, search=global, refit=20, least=20)",
-    "budget(5, stale=3, refit=10, least=10)",
-    "prophet(6)",
-)
+LINEAR = (lambda n: 1e-3 + 1e-5 * n, lambda tokens, kv: 10e-3 + 2e-4 * tokens + 1e-7 * kv)
+PLAIN = {  # each spec's plain counterpart, of a layout
+    "none": lambda _: NoDrafts(),
+    "static(4)": lambda _: Static(4),
+    "off_above(4, batch=3)": lambda _: OffAbove(4, 3),
+    "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])": lambda _: ByBatch(TABLE),
+    "schedule({2: 5, 5: 3, 8: 1})": lambda _: Schedule([(2, 5), (5, 3), (8, 1)]),
+    "schedule({2: 5, 12: 3}, gate=2.6, window=4)": lambda _: Schedule([(2, 5), (12, 3)], 2.6, 4),
+    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})": lambda _: Ema(
+        SLOTS, 3, ((1, -0.25),)
+    ),
+    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]}, captured=[1, 4, 8])": (
+        lambda _: Ema(SLOTS, 3, (), sizes=[1, 4, 8])
+    ),
+    "goodput(6)": lambda _: Goodput(6, LINEAR),
+    "budget(4)": lambda layout: budget(layout, 4),
+    "budget(5, stale=0, search=global, refit=20, least=20)": lambda layout: budget(
+        layout, 5, stale=0, first=False, refit=20, least=20
+    ),
+    "budget(5, stale=3, refit=10, least=10)": lambda layout: budget(
+        layout, 5, stale=3, refit=10, least=10
+    ),
+    "prophet(6)": lambda _: Prophet(6),
+}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +111,7 @@ def same(trace, spec, limits, load, n, first, cost=COST):
     found = run(planned, How(n, seeds=2), seed=1)
     sizes = sorted({int(size) for size in planned.prices.verify.sizes})
     begin = {"draft": 1, "prefill": 2}[first]
-    rule = made(trace, spec)
+    rule = PLAIN[spec](layout_of(trace))
     if isinstance(rule, Goodput):  # two lengths may promise as much but for the last bits
         t = planned.bound.times
         rule.cost = (
@@ -152,12 +134,12 @@ def same(trace, spec, limits, load, n, first, cost=COST):
     return found
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", PLAIN)
 def test_every_controller_equals_a_plain_one_in_a_closed_loop(trace, spec):
     same(trace, spec, Limits(12), Closed(9), 30, "draft")
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", PLAIN)
 def test_every_controller_equals_a_plain_one_under_arrivals_that_overload(trace, spec):
     found = same(trace, spec, Limits(6, 400, 16), Poisson(40.0), 40, "prefill")
     assert spec in ("none",) or found.server.drafted.sum() > 0
@@ -165,7 +147,7 @@ def test_every_controller_equals_a_plain_one_under_arrivals_that_overload(trace,
 
 @settings(max_examples=25, deadline=None)
 @given(
-    spec=st.sampled_from([s for s in SPECS if not s.startswith("budget")]),
+    spec=st.sampled_from([s for s in PLAIN if not s.startswith("budget")]),
     max_batch=st.integers(1, 12),
     kv_tokens=st.one_of(st.just(math.inf), st.integers(80, 400)),
     chunk=st.one_of(st.just(math.inf), st.integers(1, 30)),

@@ -304,6 +304,15 @@ def test_what_is_not_there_is_one_line(module, tmp_path, monkeypatch):
     assert np.nextafter(0.0, 1.0) * 1.0 > 0  # a training leaves the processor as it was
 
 
+@pytest.fixture
+def places(model, tmp_path, monkeypatch):
+    """Answers of the tiny model, which stands for the real one, and where a training's go."""
+    (tmp_path / "answers").mkdir()
+    write_answers(tmp_path / "answers", model)
+    monkeypatch.setattr("traces.recipes.smollm2.command.load_model", lambda folder, dtype: model)
+    return f"--answers={tmp_path / 'answers'}", f"-o={tmp_path / 'out'}"
+
+
 @pytest.mark.parametrize(
     ("module", "given", "why"),
     [
@@ -314,14 +323,7 @@ def test_what_is_not_there_is_one_line(module, tmp_path, monkeypatch):
         (parallel, "--rho=nan", "--rho must be a number of at least 0, not nan"),
     ],
 )
-def test_settings_that_cannot_be_are_one_line(
-    module, given, why, model, tmp_path, monkeypatch, capsys
-):
-    answers = tmp_path / "answers"
-    answers.mkdir()
-    write_answers(answers, model)
-    monkeypatch.setattr("traces.recipes.smollm2.command.load_model", lambda folder, dtype: model)
-    places = f"--answers={answers}", f"-o={tmp_path / 'out'}"
+def test_settings_that_cannot_be_are_one_line(module, given, why, places, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["x", *places, "--ids=200", given])
     with pytest.raises(SystemExit) as told:
         module.main()
@@ -331,17 +333,11 @@ def test_settings_that_cannot_be_are_one_line(
 
 
 @TRAININGS
-def test_the_command(module, settings, model, tmp_path, monkeypatch, capsys):
+def test_the_command(module, settings, places, tmp_path, monkeypatch, capsys):
     """From answers to a folder that holds nothing of a stopped training."""
-    answers = tmp_path / "answers"
-    answers.mkdir()
-    write_answers(answers, model)
-    monkeypatch.setattr("traces.recipes.smollm2.command.load_model", lambda folder, dtype: model)
     sizes = [f"--{name}={getattr(settings, name)}" for name in ("steps", "ids", "ffn", "batch")]
     sizes += [f"--{name}={SIZES[name]}" for name in ("hidden", "layers") if module is parallel]
-    monkeypatch.setattr(
-        sys, "argv", ["x", f"--answers={answers}", f"-o={tmp_path / 'out'}", *sizes]
-    )
+    monkeypatch.setattr(sys, "argv", ["x", *places, *sizes])
     module.main()
     said = json.loads((tmp_path / "out" / "training.json").read_text())
     assert said["held_out"][-1]["step"] == settings.steps and 0 < said["covered"] <= 1

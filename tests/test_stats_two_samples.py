@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind
+from test_stats_coverage import held
 
 from analysis.stats import StatsError
 from analysis.stats.clusters import bootstrap
@@ -30,11 +31,6 @@ def accepted(share, rng, tokens=120):
 def shares(rng, n, mean, spread=0.15):
     size = mean * (1 - mean) / spread**2 - 1
     return rng.beta(size * mean, size * (1 - mean), n)
-
-
-def held(estimate, truth):
-    assert estimate.lo is not None
-    return estimate.lo <= truth <= estimate.hi
 
 
 @pytest.mark.parametrize("sizes", [(16, 16), (40, 14)])

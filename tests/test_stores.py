@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -225,36 +226,36 @@ def pump(source, sink):
             return
 
 
-def test_a_connection_that_breaks_is_tried_again(server, trace_url, folder):
-    proxy = Proxy(server, breaks=5, after=20_000)
-    through = trace_url.replace(f"%3A{server}", f"%3A{proxy.own}")
+@contextmanager
+def behind(server, trace_url, **faults):
+    """A proxy, and the trace's address behind it."""
+    proxy = Proxy(server, **faults)
     try:
-        assert replayed(through).equals(replayed(str(folder)))
+        yield proxy, trace_url.replace(f"%3A{server}", f"%3A{proxy.own}")
     finally:
         proxy.close()
+
+
+def test_a_connection_that_breaks_is_tried_again(server, trace_url, folder):
+    with behind(server, trace_url, breaks=5, after=20_000) as (proxy, through):
+        assert replayed(through).equals(replayed(str(folder)))
     assert proxy.broken == 5
 
 
 def test_one_that_says_nothing_more_is_given_up(server, trace_url, capsys, monkeypatch):
     monkeypatch.setattr(stores, "_TRIES", 1)
     monkeypatch.setattr(stores, "_PATIENCE_S", 0.5)
-    proxy = Proxy(server, breaks=10**9, after=60_000, silent=True)
-    through = trace_url.replace(f"%3A{server}", f"%3A{proxy.own}")
-    try:
+    faults = {"breaks": 10**9, "after": 60_000, "silent": True}
+    with behind(server, trace_url, **faults) as (_, through):
         line = refused(capsys, "replay", through, "--policy", "fixed(2)")
-    finally:
-        proxy.close()
     assert "no answer in 0.5 s" in line
 
 
 def test_one_that_always_breaks_is_one_line(server, trace_url, capsys, monkeypatch):
     monkeypatch.setattr(stores, "_TRIES", 2)
-    proxy = Proxy(server, breaks=10**9, after=60_000)  # what is listed comes through
-    through = trace_url.replace(f"%3A{server}", f"%3A{proxy.own}")
-    try:
+    faults = {"breaks": 10**9, "after": 60_000}  # what is listed comes through
+    with behind(server, trace_url, **faults) as (_, through):
         line = refused(capsys, "replay", through, "--policy", "fixed(2)")
-    finally:
-        proxy.close()
     assert line.startswith("simkit: s3://") and "(tried 2 times)" in line and "secret" not in line
 
 

@@ -238,9 +238,6 @@ def test_a_long_table_shows_the_fastest(folder, capsys):
         (["--policy", "fixed(-1:2)"], "length must be a whole number >= 0, not -1"),
         (["--policy", "svip", "--cost", "lineal"], "did you mean linear?"),
         (["--policy", "svip", "--threads", "0"], "threads must be at least 1"),
-        (["--policy", "svip", "-o", "/nowhere/x.parquet"], "no such folder: /nowhere"),
-        (["--policy", "svip", "-o", "/"], "is a folder"),
-        (["--policy", "svip", "-o", "/proc/x.parquet"], "/proc"),
         ([], "Missing option '--policy'"),
     ],
 )
@@ -263,6 +260,7 @@ def test_commands_say_alike_that_a_file_cannot_be_written(
     given = ["--policy", "svip"] if name == "sweep" else []
     line = refused(capsys, name, folder, *given, "-o", out.format(tmp_path))
     assert line == f"simkit: {words.format(tmp_path)}"
+    assert not list(tmp_path.iterdir())
 
 
 def test_spans_cover_all_sequences_once():

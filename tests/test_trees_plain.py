@@ -97,6 +97,13 @@ def studies(draw: st.DrawFn) -> Study:
     return Study(toy, outputs, t_max, shapes, width, depth)
 
 
+def with_beams(study: Study, top_k: int, depth: int) -> Study:
+    """A study in which these beams were recorded, too."""
+    shapes = (*study.shapes, f"eagle2(top_k={top_k}, depth={depth})")
+    wide = max(study.width, top_k), max(study.depth, depth + 1)
+    return Study(study.toy, study.outputs, study.t_max, shapes, *wide)
+
+
 def width_of(policy) -> int:
     return policy.shape.width if policy.name == "static" else policy.top_k
 
@@ -151,9 +158,7 @@ def test_what_was_recorded_is_replayed(study, first):
 @given(study=studies(), first=firsts, data=st.data())
 def test_eagle2_of_any_budget_and_depth(study, first, data):
     given_ = data.draw(beams())
-    spec = "eagle2(top_k={top_k}, depth={depth})".format(**given_)
-    wide = max(study.width, given_["top_k"]), max(study.depth, given_["depth"] + 1)
-    study = Study(study.toy, study.outputs, study.t_max, (*study.shapes, spec), *wide)
+    study = with_beams(study, **given_)
     trace = recorded(study)
     for depth in range(given_["depth"] + 1):
         total = data.draw(st.integers(depth + 2, 30))
@@ -164,9 +169,7 @@ def test_eagle2_of_any_budget_and_depth(study, first, data):
 @given(study=studies(), first=firsts, data=st.data())
 def test_beams_that_exit(study, first, data):
     given_ = data.draw(beams())
-    shape = "eagle2(top_k={top_k}, depth={depth})".format(**given_)
-    wide = max(study.width, given_["top_k"]), max(study.depth, given_["depth"] + 1)
-    study = Study(study.toy, study.outputs, study.t_max, (*study.shapes, shape), *wide)
+    study = with_beams(study, **given_)
     trace = recorded(study)
     for depth in range(given_["depth"] + 1):
         total, every = data.draw(st.integers(depth + 2, 30)), data.draw(st.integers(1, 3))
@@ -179,9 +182,7 @@ def test_beams_that_exit(study, first, data):
 @given(study=studies(), first=firsts, data=st.data())
 def test_beams_that_a_head_stops(study, first, data):
     given_ = data.draw(beams())
-    shape = "eagle2(top_k={top_k}, depth={depth})".format(**given_)
-    wide = max(study.width, given_["top_k"]), max(study.depth, given_["depth"] + 1)
-    study = Study(study.toy, study.outputs, study.t_max, (*study.shapes, shape), *wide)
+    study = with_beams(study, **given_)
     trace = plain_trees.with_scores(recorded(study), study)
     for depth in range(given_["depth"] + 1):
         total = data.draw(st.integers(depth + 2, 30))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from engine_logs import metrics, response, steps_of
+from engine_logs import metrics, response, sglang_meta, steps_of
 
 import traces
 from simkit.importers import aiperf, llama_cpp, openvino, sglang, tensorrt_llm, vllm
@@ -43,23 +43,9 @@ def _offline(name, n_prompt, n, d, a, k, end):
 
 def _sglang(name, n_prompt, n, d, a, k, end):
     """Its proposals are the length times the steps, whatever was drafted."""
-    steps = len(a)
-    return [
-        {
-            "meta_info": {
-                "id": name,
-                "finish_reason": {"type": end},
-                "prompt_tokens": n_prompt,
-                "completion_tokens": n,
-                "spec_verify_ct": steps,
-                "spec_num_correct_drafts": sum(a),
-                "spec_num_proposed_drafts": steps * k,
-                "spec_accept_rate": sum(a) / (steps * k),
-                "spec_accept_length": n / steps,
-                "spec_correct_drafts_histogram": [a.count(j) for j in range(k + 1)],
-            }
-        }
-    ]
+    histogram, ended = [a.count(j) for j in range(k + 1)], {"type": end}
+    more = {"id": name, "prompt_tokens": n_prompt, "finish_reason": ended}
+    return [{"meta_info": sglang_meta(histogram, k, n, **more)}]
 
 
 def _aiperf(name, n_prompt, n, d, a, k, end):

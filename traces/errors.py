@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from traces.messages import line, plain
 
 
@@ -35,6 +37,11 @@ class RecordError(UserError):
 
 class DrafterError(UserError):
     """A drafter's spec is wrong, or it cannot be attached as asked."""
+
+
+def warn(message: str) -> None:
+    """Warn a user, at the call three levels above."""
+    warnings.warn(message, SimkitWarning, stacklevel=4)
 
 
 def first_line(error: BaseException) -> str:

@@ -157,12 +157,10 @@ class _Flips:
         if not len(lost):
             return output
         drawn = self._rng("rejected tokens").permutation(np.resize(lost, len(output)))
-        other = [k for k in range(len(self._trace.eos_token_ids) + 2) if not self._ends(k)][:2]
+        eos = self._trace.eos_token_ids
+        other = [k for k in range(len(eos) + 2) if k not in eos][:2]
         drawn = np.where(drawn == output, np.where(output == other[0], *other[::-1]), drawn)
         return np.where(self._accepted, output, drawn).astype(np.int32)
-
-    def _ends(self, token: int) -> bool:
-        return token in self._trace.eos_token_ids
 
     @property
     def _branched(self) -> np.ndarray:

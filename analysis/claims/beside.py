@@ -75,15 +75,7 @@ class Beside(Framed):
         order = {words: k for k, words in enumerate(MANY)}
         said = list(zip(self.together, self.claims, strict=True))
         said.sort(key=lambda one: order.get(one[0], len(order)))
-        return [
-            (
-                found[0].claim.says,
-                f"{found[0].claim.paper}, {found[0].claim.place} ({found[0].claim.name})",
-                words or str(found[0].verdict),
-                *(self._cell(one) for one in found),
-            )
-            for words, found in said
-        ]
+        return [self._row(*one) for one in said]
 
     @cached_property
     def reasons(self) -> dict[str, int]:
@@ -107,6 +99,16 @@ class Beside(Framed):
         notes = [one.note() for one in self.of]
         return "\n".join(
             [f"{how_many(len(self.claims), 'claim')}: {said}. {marks}", *reasons, *notes]
+        )
+
+    def _row(self, words: str, found: tuple[Finding, ...]) -> tuple[str, ...]:
+        """A claim's cells; `words` is what all traces say together."""
+        claim = found[0].claim
+        return (
+            claim.says,
+            f"{claim.paper}, {claim.place} ({claim.name})",
+            words or str(found[0].verdict),
+            *(self._cell(one) for one in found),
         )
 
     def _cell(self, found: Finding) -> str:

@@ -64,15 +64,7 @@ class ByAcceptance(Beside):
 
     def rows(self) -> list[tuple[str, ...]]:
         """Cells under `heads`, a row for each claim: those that are decided first."""
-        rows = [
-            (
-                found[0].claim.says,
-                f"{found[0].claim.paper}, {found[0].claim.place} ({found[0].claim.name})",
-                words or str(found[0].verdict),
-                *(self._cell(one) for one in found),
-            )
-            for words, found in zip(self.together, self.claims, strict=True)
-        ]
+        rows = [self._row(*one) for one in zip(self.together, self.claims, strict=True)]
         decided = [any(one.verdict in _DECIDED for one in found) for found in self.claims]
         return [rows[k] for k in np.argsort(np.logical_not(decided), kind="stable")]
 

@@ -7,26 +7,16 @@ from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed
 from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
-from analysis.trained import DEPENDENT, INDEPENDENT
+from analysis.trained import DEPENDENT, INDEPENDENT, ArmRun, run
 from traces.arms import ParallelArm
 
 claim = claims_of("PARD-2")
 
-Run = tuple[ParallelArm, str, int]
 KEPT = 0.97  # share of τ below which nobody would call two "comparable"; Table 4's is 0.993
 
 
-def run(loss: str, features: str, block: int = 16, length: int = 16, rho: float = 0.1) -> Run:
-    """An arm that reads the target's features if it has any."""
-    return (
-        ParallelArm(loss, features, block, rho),
-        INDEPENDENT if features == "none" else DEPENDENT,
-        length,
-    )
-
-
 def parts(
-    at: Evidence, one: Run, other: Run, expected: Allowed, printed: float, what: str = ""
+    at: Evidence, one: ArmRun, other: ArmRun, expected: Allowed, printed: float, what: str = ""
 ) -> list[Part]:
     """τ of an arm ÷ that of another: the prediction is about that outside of loops."""
     begin = f"{what}, " if what else ""
@@ -162,5 +152,5 @@ def pard2_beats_pard(at: Evidence) -> list[Part]:
     found = []
     for mode, table in ((DEPENDENT, paper.TABLE_1), (INDEPENDENT, paper.TABLE_2)):
         printed = table.tau("PARD-2 (16)", "PARD (16)")
-        found += parts(at, (mine, mode, 16), pard, ABOVE_1, printed, mode)
+        found += parts(at, ArmRun(mine, mode, 16), pard, ABOVE_1, printed, mode)
     return found

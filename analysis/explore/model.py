@@ -86,11 +86,6 @@ class ExploreModel:
         """Γ."""
         return self.study.trace.max_draft
 
-    @property
-    def most(self) -> float:
-        """The greatest entropy of the draft, nats; 1 where none was recorded."""
-        return self.drafts.greatest("entropy")
-
     def price(self, ratio: float, overhead: float) -> None:
         """Take a cost of two numbers: every pass over the target takes one unit of time.
 

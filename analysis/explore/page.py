@@ -49,7 +49,8 @@ class Page:
             for name, first in zip("AB", _beginning(model), strict=True)
         }
         self.positions = Range1d(start=0, end=1)
-        self.signals = {name: Signals(name, self.positions, model.most) for name in self.sides}
+        most = model.drafts.greatest("entropy")
+        self.signals = {name: Signals(name, self.positions, most) for name in self.sides}
         how: dict[str, Any] = {"sizing_mode": "stretch_width", "stylesheets": [texts.STYLE]}
         self.texts = {name: pn.pane.HTML("", **how) for name in self.sides}
         self.prompt = pn.pane.HTML("", **how)

@@ -167,10 +167,6 @@ class Replays:
 PREDICTED = {1: ABOVE_1, 0: Allowed(1, 1), -1: BELOW_1}  # of a ratio of speeds, by the sign claimed
 
 
-def _said(arm: AblationArm, ratio: tuple, n_prompts: int) -> str | None:
-    return None if arm.claim is None else str(verdict(arm.claim, *ratio, n_prompts))
-
-
 def verdict(
     claim: int, ratio: float, low: float | None, high: float | None, n_prompts: int
 ) -> Verdict:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +19,7 @@ from pyarrow import fs
 import simkit
 from benchmarks.fuzz import alter, judge
 from benchmarks.fuzz.edit import Edit
-from benchmarks.fuzz.judge import EQUAL, LINEAR, REFUSED, FaultError, Verdict
+from benchmarks.fuzz.judge import BY_TOKEN, EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from benchmarks.fuzz.laws import calm, other, put, rejected, same, swapped
 from simkit.errors import PolicyError
 from simkit.simulator.arguments import setting
@@ -57,31 +57,26 @@ def stored(rng: random.Random, base: Path, work: Path) -> Verdict:
     sound = base / rng.choice(STORED)
     remote = Path(shutil.copytree(sound, work / "store" / sound.name))
     cost, policies = judge.settings(sound.name)
-
-    url = f"fake://{sound.name}"
+    replay = partial(judge.replay, f"fake://{sound.name}", cost, *policies)
     how = rng.choice(("there", "there", "copy", "copy", "gone", "anew"))
     with _store(work / "store", work / "copies"):
         if how == "there":
             _damage(rng, remote)
-            return judge.told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
-        first = judge.command(*_words(url, cost, policies))
+            return judge.told(replay(), judge.truth(sound))
+        first = replay()
         if judge.told(first, judge.truth(sound)).word != EQUAL:
             raise FaultError("wrong exit", f"the sound store is refused: {first.err}")
         if how == "anew":
-            return _other_content(rng, remote, _words(url, cost, policies), judge.truth(sound))
+            _change_content(rng, remote)
+            return judge.told(replay(), judge.truth(sound))
         (copied,) = (
             file.parent for file in (work / "copies").glob(f"*/{sound.name}/manifest.json")
         )
         _damage(rng, copied, gone=how == "gone")
-        again = judge.told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
+        again = judge.told(replay(), judge.truth(sound))
     if again.word == REFUSED:
         raise FaultError("wrong exit", f"a damaged copy is not brought again: {again.detail}")
     return again
-
-
-def _words(url: str, cost: str | None, policies: tuple[str, ...]) -> list[str]:
-    chosen = [word for policy in policies for word in ("--policy", policy)]
-    return ["replay", url, *chosen, *(["--cost", cost] if cost else []), "--format", "json"]
 
 
 def _damage(rng: random.Random, folder: Path, gone: bool = False) -> None:
@@ -92,12 +87,11 @@ def _damage(rng: random.Random, folder: Path, gone: bool = False) -> None:
         file.write_bytes(rng.choice((alter.alter_bytes(rng, file.read_bytes()), b"")))
 
 
-def _other_content(rng: random.Random, remote: Path, words: list[str], old: str) -> Verdict:
+def _change_content(rng: random.Random, remote: Path) -> None:
     """What changes in the store is another copy: the numbers are those of the new content."""
     edit = Edit(remote)
     edit.manifest["seed"] = rng.randrange(10**6)
     edit.write()
-    return judge.told(judge.command(*words), old)
 
 
 def _longer(rng: random.Random, edit: Edit) -> None:
@@ -107,7 +101,6 @@ def _longer(rng: random.Random, edit: Edit) -> None:
     edit.put("sequences.parquet", "n_prompt", {1: 2 * len(tokens)})
 
 
-_BY_TOKEN = "linear(draft_s=0.001, target_s=0.008, target_per_token_s=0.0002)"
 _SECOND = "positions/00001.parquet"
 _IN_WINDOWS: dict[str, tuple[Any, dict[str, bool]]] = {
     "rows stand in order": (swapped(_SECOND), {}),
@@ -165,7 +158,7 @@ def _whole(trace: Path, drafter: str | None) -> list[Any]:
 
 def _numbers(trace: Any, drafter: str | None) -> list[Any]:
     rules = ["fixed(3)"] if drafter else ["fixed(3)", "svip(h=0.4)"]
-    rows = simkit.replay(trace, rules, _BY_TOKEN).records()
+    rows = simkit.replay(trace, rules, BY_TOKEN).records()
     return [[row[name] for name in (*_COUNTS, "total_s", "prefill_s")] for row in rows]
 
 

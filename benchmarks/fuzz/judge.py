@@ -19,6 +19,7 @@ REFUSED, EQUAL, ACCEPTED = "refused", "accepted, equal", "accepted, its own"
 FAULTS = ("traceback", "wrong exit", "wrong number", "hang", "memory", "died")
 VERDICTS = (REFUSED, EQUAL, ACCEPTED, *FAULTS)
 LINEAR = "linear(draft_s=0.001, target_s=0.008)"
+BY_TOKEN = "linear(draft_s=0.001, target_s=0.008, target_per_token_s=0.0002)"
 
 
 class Ended(NamedTuple):
@@ -64,7 +65,7 @@ def command(*arguments: object) -> Ended:
     return ended
 
 
-def replay(trace: Path, cost: str | None, *policies: str, drafter: str = "") -> Ended:
+def replay(trace: Path | str, cost: str | None, *policies: str, drafter: str = "") -> Ended:
     """Run `simkit replay`, its numbers in JSON."""
     chosen = [word for policy in policies for word in ("--policy", policy)]
     priced = [] if cost is None else ["--cost", cost]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import simkit
 from benchmarks.fuzz import alter, judge
 from benchmarks.fuzz.borders import fixed
-from benchmarks.fuzz.judge import ACCEPTED, EQUAL, LINEAR, REFUSED, FaultError, Verdict
+from benchmarks.fuzz.judge import ACCEPTED, BY_TOKEN, EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from traces.errors import UserError
 from traces.schema import LATENCY
 
@@ -55,7 +55,6 @@ _WRONG: dict[str, tuple[Any, ...]] = {
     "rates": ([], [2.0], [-0.1], [float("nan")]),
     "confidence": (0, 1, 2.0, float("nan"), True),
 }
-_BATCHED = "linear(draft_s=0.001, target_s=0.008, target_per_token_s=0.0002)"
 
 
 def check_sound(base: Path) -> None:
@@ -64,7 +63,7 @@ def check_sound(base: Path) -> None:
     Raises:
         FaultError: one is refused.
     """
-    words = ("--seeds", "1", "--requests=6", "--concurrency=4", "--cost", _BATCHED)
+    words = ("--seeds", "1", "--requests=6", "--concurrency=4", "--cost", BY_TOKEN)
     for spec in _CONTROLLERS:
         ended = judge.command("serving", base / "sampled", f"--controller={spec}", *words)
         if ended.status:
@@ -75,7 +74,7 @@ def serving(rng: random.Random, base: Path, work: Path) -> Verdict:
     """A server of which one thing is altered; a sound one gives the counts of a replay."""
     if rng.random() < 0.4:
         return _served_alone(rng, base)
-    spec, load, cost = rng.choice(_CONTROLLERS), "--concurrency=4", _BATCHED
+    spec, load, cost = rng.choice(_CONTROLLERS), "--concurrency=4", BY_TOKEN
     words = ["serving", base / "sampled", "--seeds", "1", "--requests=6", "--format", "json"]
     altered = rng.choice(("spec", "spec", "load", "option", "limit", "times"))
     if altered == "spec":

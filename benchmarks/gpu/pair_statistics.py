@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu import device_rates
-from traces.outputs import write_atomic
+from benchmarks.gpu.delivery import write_json
 from traces.record import statistics, statistics_triton
 from traces.record.latency import timed
 from traces.record.statistics import LogitRows
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     with torch.inference_mode():
         result = run(torch.device(arguments.device), arguments.bytes, sizes, arguments.repeats)
-    write_atomic(arguments.out, (json.dumps(result, indent=1) + "\n").encode())
+    write_json(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def _chains(
     use_threads(asked.threads)
     bench = load_bench(names, settings, heads, asked.turns or "sequence", asked.stop)
     _settle_kernel(bench, asked.trace, asked.drafter)
-    jobs, arms = _jobs(bench, asked.prompts_file, asked.n_prompts, asked.batch_size, chosen)
+    jobs, arms = _jobs(bench, asked, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
             found = run(bench, arms, jobs, rounds, log, tick)
@@ -85,17 +85,17 @@ def _chains(
 
 
 def _jobs(
-    bench: Bench, file: Path, n_prompts: int | None, size: int, policies: list[Sequential]
+    bench: Bench, asked: LiveOptions, policies: list[Sequential]
 ) -> tuple[list[LiveJob], list[Arm]]:
     """The target alone, every policy, and the first one again; each on all prompts."""
     from simkit.errors import LiveError
     from simkit.live.rotation import Arm, LiveJob
     from traces.record.prompts import read_prompts
 
-    pair = bench.pair
-    rows = read_prompts(file, pair.tokenizer, pair.vocab_size)
+    pair, size = bench.pair, asked.batch_size
+    rows = read_prompts(asked.prompts_file, pair.tokenizer, pair.vocab_size)
     arms = [Arm(), *(Arm(policy) for policy in policies), Arm(policies[0])]
-    wanted = len(rows) if n_prompts is None else min(n_prompts, len(rows))
+    wanted = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if wanted <= size:
         raise LiveError(
             f"too few prompts ({wanted}) for two batches of {size}: give at least {size + 1},"
@@ -106,11 +106,7 @@ def _jobs(
     longest = max(len(rows[n].tokens) for n in numbers) + budget
     if size > 1 and bench.stop == "all":  # drafted on where a sequence's own budget has ended
         longest += min(budget, max(policy.max_draft for policy in policies))
-    if longest > pair.context_len:
-        raise LiveError(
-            f"{file}: prompts and outputs need {how_many(longest, 'position')}, but the pair has"
-            f" only {pair.context_len}"
-        )
+    asked.check_longest(longest, "pair", pair.context_len)
     pair.prove(longest)
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
@@ -163,8 +159,7 @@ def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> Non
 
 def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> int:
     """Print speeds, and whether they can be believed; the exit status."""
-    from rich.console import Console
-
+    from simkit.cli.running import say_control
     from simkit.cli.tables import page, say
     from simkit.cli.tables import table as made
     from simkit.format_ratio import short
@@ -193,15 +188,7 @@ def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> 
     )
     if differ:
         console.print(f"{how_many(differ, 'output differs', 'outputs differ')} from the target's")
-    status = 0
-    for drift in drifts(seen):
-        console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)
-        if not drift.agrees:
-            Console(stderr=True).print(
-                f"simkit: {drift.complaint}", soft_wrap=True, highlight=False
-            )
-            status = 1
-    return status
+    return say_control(drifts(seen), console)
 
 
 def _tokens_per_step(log: pa.Table, run: int) -> float:

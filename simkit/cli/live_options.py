@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ from simkit.cli.options import (
     Turns,
 )
 from simkit.cli.running import PairNames
+from traces.messages import how_many
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,35 @@ class LiveOptions:
         if self.prompts is None:
             raise LiveError("give --target and --prompts, or a trace and --engine")
         return self.prompts
+
+    def spread_prompts(self, tokenizer: Any, vocab_size: int) -> dict[int, list[int]]:
+        """Tokens of the prompts that are run, at least two, by their numbers in the file.
+
+        Raises:
+            LiveError: there are fewer.
+        """
+        from simkit.errors import LiveError
+        from traces.record.prompts import read_prompts
+
+        rows = read_prompts(self.prompts_file, tokenizer, vocab_size)
+        n = len(rows) if self.n_prompts is None else min(self.n_prompts, len(rows))
+        if n < 2:
+            raise LiveError(f"{how_many(n, 'prompt')}: at least 2 are needed for a comparison")
+        return {k * len(rows) // n: rows[k * len(rows) // n].tokens for k in range(n)}
+
+    def check_longest(self, longest: int, whose: str, context_len: int) -> None:
+        """Refuse prompts that do not fit with their outputs into what models were trained for.
+
+        Raises:
+            LiveError: they need more positions than there are.
+        """
+        from simkit.errors import LiveError
+
+        if longest > context_len:
+            raise LiveError(
+                f"{self.prompts}: prompts and outputs need {how_many(longest, 'position')}, but the"
+                f" {whose} has only {context_len}"
+            )
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:
         """Refuse options that do not go with what is run.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.cli.live_options import LiveOptions
@@ -88,25 +85,15 @@ def _times(cost: str | None, chosen: list[Controller], pair: Pair, budget: int) 
 
 
 def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
-    from simkit.errors import LiveError
     from simkit.live.decoder import Request
-    from traces.record.prompts import read_prompts
 
-    rows = read_prompts(asked.prompts_file, pair.tokenizer, pair.vocab_size)
-    n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
-    if n < 2:
-        raise LiveError(f"{how_many(n, 'prompt')}: at least 2 are needed for a comparison")
-    numbers = [k * len(rows) // n for k in range(n)]
+    prompts = asked.spread_prompts(pair.tokenizer, pair.vocab_size)
     budget = asked.max_new_tokens
     most = max(min(one.max_draft, budget - 1) for one in chosen)
-    longest = max(len(rows[k].tokens) for k in numbers) + budget + most
-    if longest > pair.context_len:
-        raise LiveError(
-            f"{asked.prompts}: prompts and outputs need {how_many(longest, 'position')}, but the"
-            f" pair has only {pair.context_len}"
-        )
+    longest = max(map(len, prompts.values())) + budget + most
+    asked.check_longest(longest, "pair", pair.context_len)
     pair.prove(longest)
-    return tuple(Request(k, rows[k].tokens) for k in numbers)
+    return tuple(Request(k, tokens) for k, tokens in prompts.items())
 
 
 def _arms(chosen: list[Controller], requests: tuple[Request, ...]) -> list[ServingArm]:
@@ -142,9 +129,11 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     """Print throughputs, and whether they can be believed; the exit status."""
     import numpy as np
 
+    from simkit.cli.running import say_control
     from simkit.cli.tables import page, say, table
     from simkit.format_ratio import short
     from simkit.live.serving_summary import summary
+    from simkit.live.summary import drifts_of
 
     arms = summary(runs)
     heads = "controller", "tokens/s", "x none", "95% interval", "tokens/step"
@@ -173,10 +162,4 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     if differ:
         several = len(found[0].outputs) * (len(found) - 1)
         console.print(f"{differ} of {several} outputs differ from the target's")
-    status = 0
-    for drift in arms.drifts():
-        console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)
-        if not drift.agrees:
-            print(f"simkit: {drift.complaint}", file=sys.stderr)
-            status = 1
-    return status
+    return say_control(drifts_of(arms.names, arms.share_s), console)

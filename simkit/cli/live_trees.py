@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from traces.messages import how_many
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -128,21 +126,11 @@ def _bench(
 
 
 def _jobs(bench: TreeBench, asked: LiveOptions, n_arms: int) -> list[LiveJob]:
-    from simkit.errors import LiveError
     from simkit.live.rotation import LiveJob
-    from traces.record.prompts import read_prompts
 
-    rows = read_prompts(asked.prompts_file, bench.target.tokenizer, bench.vocab_size)
-    n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
-    if n < 2:
-        raise LiveError(f"{how_many(n, 'prompt')}: at least 2 are needed for a comparison")
-    numbers = [k * len(rows) // n for k in range(n)]
-    longest = max(len(rows[k].tokens) for k in numbers) + bench.settings.max_new_tokens
-    if longest > bench.target.context_len:
-        raise LiveError(
-            f"{asked.prompts}: prompts and outputs need {how_many(longest, 'position')}, but the"
-            f" target has only {bench.target.context_len}"
-        )
+    prompts = asked.spread_prompts(bench.target.tokenizer, bench.vocab_size)
+    longest = max(map(len, prompts.values())) + bench.settings.max_new_tokens
+    asked.check_longest(longest, "target", bench.target.context_len)
     bench.prove(longest)
     every = tuple(range(n_arms))
-    return [LiveJob((rows[k].tokens,), k, every) for k in numbers]
+    return [LiveJob((tokens,), k, every) for k, tokens in prompts.items()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import Console
 
     from simkit.fidelity import LivePlan
     from simkit.heads.files import Head
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from simkit.live.log import LiveLog
     from simkit.live.rotation import Bench, Benches
     from simkit.live.settings import DecoderSettings
+    from simkit.live.summary import Drift
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
@@ -270,6 +272,15 @@ def tell_size(runs: int, seconds: float, rows: int) -> None:
     said = f"simkit: {runs:,} runs of a prompt take about {in_words(seconds)}"
     said += f", their log about {size_in_words(rows * _ROW_BYTES)}" if rows else ""
     print(said, file=sys.stderr, flush=True)
+
+
+def say_control(found: list[Drift], console: Console) -> int:
+    """Print by how much equal arms differ, and what speaks against them; the exit status."""
+    for drift in found:
+        console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)
+        if not drift.agrees:
+            print(f"simkit: {drift.complaint}", file=sys.stderr)
+    return int(not all(drift.agrees for drift in found))
 
 
 def needs_torch(what: str) -> None:

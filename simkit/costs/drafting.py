@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from simkit.costs.base import Times
@@ -42,6 +40,7 @@ class Drafting:
         self.paid: Paid = opened(paid, times.parallel, max_draft)
         self._times = times
         self._contexts = contexts
+        self._table = np.empty((len(contexts), 0))  # of `blocks`, as wide as was asked for so far
         self.once_s = np.zeros(len(contexts))
         self.sum_s = np.zeros(len(contexts) + 1)
         if paid == "none":
@@ -107,10 +106,6 @@ class Drafting:
             table = self.block(np.maximum(tokens, 1), self._contexts[:, None])
             table = self._table = np.where(tokens > 0, table, 0.0)
         return table
-
-    @cached_property
-    def _table(self) -> np.ndarray:
-        return np.empty((len(self._contexts), 0))
 
 
 def summed(seconds: np.ndarray) -> np.ndarray:

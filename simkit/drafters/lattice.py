@@ -31,8 +31,7 @@ class LatticeLayout(Layout):
         self._check_lengths()
         self.recorded = self._lengths()
         accepted = self._accepted()
-        ends = np.repeat(self.offsets[1:], self.n_output)
-        left = ends - np.arange(len(ends))
+        left = self.left
         self.ahead = np.minimum(accepted, left).astype(np.int32)
         known = (accepted < self.recorded) | (accepted >= left)
         ended = self._ended()
@@ -68,12 +67,12 @@ class LatticeLayout(Layout):
     def _column(self, name: str) -> np.ndarray:
         if name not in self._found:
             head = name.removeprefix("score:")
-            self._found[name] = self._by_start(name) if head == name else self._scores(head)
+            plain = head == name
+            self._found[name] = self._by_start(self._values(name)) if plain else self._scores(head)
         return self._found[name]
 
-    def _by_start(self, name: str) -> np.ndarray:
-        """A column as (R, D) float32, NaN where nothing was recorded."""
-        values = self._values(name)
+    def _by_start(self, values: np.ndarray) -> np.ndarray:
+        """Values, draft after draft, as (R, D) float32, NaN where nothing was recorded."""
         out = np.full((len(self.recorded), int(self.recorded.max(initial=1))), np.nan, np.float32)
         out[np.arange(out.shape[1]) < self.recorded[:, None]] = values
         return out

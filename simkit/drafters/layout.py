@@ -97,6 +97,16 @@ class Layout(ABC):
     def sequence(self, read: Read, index: int) -> SequenceDrafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 
+    @property
+    def position(self) -> np.ndarray:
+        """(R,) int64, i of each row, 1-based."""
+        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.n_output) + 1
+
+    @property
+    def left(self) -> np.ndarray:
+        """(R,) int64, tokens of the output from each row on."""
+        return np.repeat(self.offsets[1:], self.n_output) - np.arange(self.offsets[-1])
+
     @cached_property
     def paid(self) -> Paid:
         """How drafts are paid."""

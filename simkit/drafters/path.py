@@ -109,9 +109,8 @@ class PathLayout(Layout):
         eos = np.array(self.trace.eos_token_ids, np.int32)
         cut = ~self.trace.positions("accepted")
         cut &= ~np.isin(self.trace.positions("draft_token"), eos)
-        position = np.arange(len(cut)) - np.repeat(self.offsets[:-1], self.n_output) + 1
         size = np.diff(self.branch)
-        cut &= size < self.trace.max_new_tokens - 1 - position
+        cut &= size < self.trace.max_new_tokens - 1 - self.position
         some = np.flatnonzero(cut & (size > 0))
         if len(eos) and len(some):
             final = self.trace.branches("draft_token")[self.branch[some + 1] - 1]

@@ -47,15 +47,12 @@ class RoundsLayout(TreeLayout):
     def trees(self) -> Trees:
         """See `TreeLayout`; without nodes."""
         rows, deepest = len(self.round), self.trace.max_draft
-        n_output = np.diff(self.offsets)
-        position = np.arange(rows) - np.repeat(self.offsets[:-1], n_output) + 1
-        room = (self.trace.max_new_tokens - position).astype(np.int32)
-        ends = np.repeat(self.offsets[1:], n_output)
+        room, left = self._room().astype(np.int32), self.left
         ranks = np.full((rows, deepest), -1, np.int32)
         alive = np.ones(rows, np.bool_)
         for depth in range(deepest):
             at = np.arange(rows) + depth
-            alive &= (at < ends) & (depth < room)
+            alive &= (depth < left) & (depth < room)
             alive[alive] = self.round[at[alive]] > 0
             ranks[alive, depth] = self.round[at[alive]] - 1
         none = np.zeros(0, np.int32)
@@ -85,13 +82,10 @@ class RoundsLayout(TreeLayout):
         """See `LatticeLayout`."""
         rows = np.arange(len(self.round))
         stops = np.append(np.flatnonzero(self.round != 1), len(rows))
-        ends = np.repeat(self.offsets[1:], np.diff(self.offsets))
-        return np.minimum(stops[np.searchsorted(stops, rows)], ends) - rows
+        return np.minimum(stops[np.searchsorted(stops, rows)] - rows, self.left)
 
     def _room(self) -> np.ndarray:
-        n_output = np.diff(self.offsets)
-        position = np.arange(len(self.round)) - np.repeat(self.offsets[:-1], n_output) + 1
-        return self.trace.max_new_tokens - position
+        return self.trace.max_new_tokens - self.position
 
     def _ended(self) -> np.ndarray:
         """See `LatticeLayout`: none but by the output's end."""

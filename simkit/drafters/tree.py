@@ -128,9 +128,7 @@ class TreeLayout(LatticeLayout):
         total, first, children = _linked(self.begin, parent, read("tree", "log_prob"))
         rank = read("tree", "rank").astype(np.int32)
         depth = read("tree", "depth").astype(np.int32)
-        n_output = np.diff(self.offsets)
-        position = np.arange(len(self.begin) - 1) - np.repeat(self.offsets[:-1], n_output) + 1
-        room = (self.trace.max_new_tokens - position).astype(np.int32)
+        room = (self.trace.max_new_tokens - self.position).astype(np.int32)
         ranks = _ranks(self.begin, first, children, path, rank, self.trace.max_draft)
         entropy = read("tree", "draft_entropy")
         links = parent, depth, rank, total, first, children
@@ -177,9 +175,7 @@ class TreeLayout(LatticeLayout):
         """See `LatticeLayout`: by an EOS, or as T_max is reached; of a lookup all are whole."""
         if self.trace.manifest.draft_passes == "none":
             return np.ones(len(self.recorded), bool)
-        n_output = np.diff(self.offsets)
-        position = np.arange(len(self.begin) - 1) - np.repeat(self.offsets[:-1], n_output) + 1
-        ended = self.recorded >= self.trace.max_new_tokens - position
+        ended = self.recorded >= self.trace.max_new_tokens - self.position
         some = np.flatnonzero(self.recorded)
         last = self._nodes[self._tail[some + 1] - 1]
         tokens = self.trace.column("tree", "token")[last]
@@ -189,9 +185,7 @@ class TreeLayout(LatticeLayout):
     def _scores(self, head: str) -> np.ndarray:
         """See `LatticeLayout`; 1 where a chain was recorded no deeper: a late rule reads none."""
         own = self.scored(head)[self._nodes]
-        out = np.full((len(self.recorded), int(self.recorded.max(initial=1))), np.nan, np.float32)
-        out[np.arange(out.shape[1]) < self.recorded[:, None]] = np.where(np.isnan(own), 1, own)
-        return out
+        return self._by_start(np.where(np.isnan(own), 1, own))
 
     def _values(self, name: str) -> np.ndarray:
         """See `LatticeLayout`: what was said behind each node's parent."""

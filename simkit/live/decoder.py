@@ -206,17 +206,6 @@ class Decoder:
         """Decode some requests."""
         return finished(self.stepwise(requests))
 
-    def one(self, prompt: list[int], sequence: int) -> One:
-        """Decode one prompt.
-
-        Args:
-            prompt: its tokens.
-            sequence: the number that keys its draws; for a policy that was fitted to a trace, its
-                index there.
-        """
-        found = self.run([Request(sequence, prompt)])
-        return One(found.steps[0], found.outputs[0], found.rows)
-
     def stepwise(self, requests: Sequence[Request]) -> Generator[int, None, Decoded]:
         """Decode some requests; see `simkit.live.interleave`."""
         self._open(requests)
@@ -307,3 +296,18 @@ class Decoder:
                 last.row = text.row
                 self.running[text.row] = last
             self.n_done += 1
+
+
+class OneByOne(Decoder):
+    """Decodes a prompt at a time."""
+
+    def decode(self, prompt: list[int], sequence: int) -> One:
+        """Decode one prompt.
+
+        Args:
+            prompt: its tokens.
+            sequence: the number that keys its draws; for a policy that was fitted to a trace, its
+                index there.
+        """
+        found = self.run([Request(sequence, prompt)])
+        return One(found.steps[0], found.outputs[0], found.rows)

@@ -10,7 +10,7 @@ from simkit.live.block_scorer import BlockScorer
 from simkit.live.chains import Chains
 from simkit.live.clock import Clock
 from simkit.live.deciders import Headed, check
-from simkit.live.decoder import Decoder, One, Request
+from simkit.live.decoder import Decoder, OneByOne, Request
 from simkit.live.keyed_draws import Keyed
 from simkit.live.log import LiveRow
 from simkit.live.served import Iteration, iterations_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STOP = ("all", "any")
 
 
-class TimedDecoder(Decoder):
+class TimedDecoder(OneByOne):
     """Decodes sequences one by one, in ascending order.
 
     Args:
@@ -69,10 +69,6 @@ class TimedDecoder(Decoder):
         drafts = Reader(draft, vocab_size, states=states)
         super().__init__(Chains(reads, drafts, decider, settings, self.keyed), settings)
         self.policy = policy
-
-    def decode(self, prompt: list[int], sequence: int) -> One:
-        """See `Decoder.one`."""
-        return self.one(prompt, sequence)
 
 
 class BatchOutputs(NamedTuple):

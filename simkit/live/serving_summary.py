@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.live.served import ServedRun
-from simkit.live.summary import CONFIDENCE, Drift
+from simkit.live.summary import CONFIDENCE
 from simkit.statistics.interval import ratio_interval
 
 
@@ -54,17 +54,6 @@ class Arms:
         factors = self.tokens[row].sum() / self.tokens[against].sum()
         low, high = ratio_interval(self.share_s[against], self.share_s[row], CONFIDENCE, seed=0)
         return low * factors, high * factors
-
-    def drifts(self) -> list[Drift]:
-        """Each arm that was run again, against the first of its kind."""
-        found = []
-        for row, name in enumerate(self.names):
-            first = self.names.index(name)
-            if row > first:
-                ratio = float(self.seconds[row] / self.seconds[first])
-                ends = ratio_interval(self.share_s[row], self.share_s[first], CONFIDENCE, seed=0)
-                found.append(Drift(name, ratio, *ends, self.share_s.shape[1]))
-        return found
 
 
 def summary(runs: Sequence[ServedRun]) -> Arms:

@@ -164,13 +164,19 @@ def sequences(
 
 def drifts(found: Sequences) -> list[Drift]:
     """Each arm that was run again, against the first of its kind."""
-    out = []
-    for row, name in enumerate(found.names):
-        first = found.names.index(name)
+    return drifts_of(found.names, found.seconds)
+
+
+def drifts_of(names: list[str], seconds: np.ndarray) -> list[Drift]:
+    """The same, of what arms ran and the seconds (A, P) that each took for each prompt."""
+    found = []
+    for row, name in enumerate(names):
+        first = names.index(name)
         if row > first:
-            ratio = float(found.seconds[row].sum() / found.seconds[first].sum())
-            out.append(Drift(name, ratio, *found.interval(row, first), len(found.sequences)))
-    return out
+            ratio = float(seconds[row].sum() / seconds[first].sum())
+            ends = ratio_interval(seconds[row], seconds[first], CONFIDENCE, seed=0)
+            found.append(Drift(name, ratio, *ends, seconds.shape[1]))
+    return found
 
 
 def free_speedup(log: pa.Table, found: Sequences, row: int) -> float:

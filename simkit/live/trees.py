@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark
-from simkit.live.decoder import Decoder, Drafting, Facts, One, Taken, Text
+from simkit.live.decoder import Drafting, Facts, OneByOne, Taken, Text
 from simkit.live.growing_tree import Sapling, lines
 from simkit.live.node_scorer import Scorer, node_scorer
 from simkit.live.settings import DecoderSettings
@@ -287,7 +287,7 @@ class Trees(Drafting):
         text.tokens += tokens
 
 
-class TreeDecoder(Decoder):
+class TreeDecoder(OneByOne):
     """Decodes sequences one by one with draft trees.
 
     Args:
@@ -322,10 +322,6 @@ class TreeDecoder(Decoder):
         states = Layers(target, draft.layers) if draft and draft.layers else None
         reads = Reader(target, vocab_size, states=states)
         super().__init__(Trees(reads, draft, grows, settings, head), settings, clock=clock)
-
-    def decode(self, prompt: list[int], sequence: int) -> One:
-        """See `Decoder.one`."""
-        return self.one(prompt, sequence)
 
 
 def _paths(sapling: Sapling, nodes: np.ndarray) -> frozenset[tuple[int, ...]]:

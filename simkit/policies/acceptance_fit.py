@@ -50,7 +50,7 @@ def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> Accept
     fold = np.random.default_rng(seed).permutation(n) % folds
     rows = _rows(layout)
     group = np.repeat(fold, layout.n_output)[rows]
-    left = (np.repeat(layout.offsets[1:], layout.n_output)[rows] - rows)[:, None]
+    left = layout.left[rows, None]
     ahead = layout.ahead[rows, None]
     read = layout.columns((column,))
     values = read.starts[0][rows] if read.starts else read.path[0][rows, None]

@@ -11,15 +11,9 @@ import numpy as np
 from simkit.costs.threshold import rejection_threshold
 from simkit.errors import PolicyError
 from simkit.policies.arguments import check_real, head_named, lag_of, whole_number
-from simkit.policies.base import (
-    NumericPolicy,
-    Outcome,
-    Row,
-    Setting,
-    Slots,
-    State,
-)
+from simkit.policies.base import NumericPolicy, Row, Setting, Slots, State
 from simkit.policies.registry import register
+from simkit.policies.specdecpp import begin, calls, update
 
 
 class AcceptanceHeadParams(NamedTuple):
@@ -36,11 +30,6 @@ class AcceptanceHeadParams(NamedTuple):
     max_draft: int
 
 
-def begin(params: Any, sequence: int) -> State:
-    """The state is the predicted probability that all tokens so far are accepted."""
-    return (1.0,)
-
-
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
     """Whether the predicted probability of a rejection exceeds h at the last token judged."""
     product = state[0] * row[0]
@@ -51,16 +40,6 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
         return False, (product,)
     most = params.most[min(depth - 1, len(params.most)) - 1]
     return bool(1.0 - state[0] > most), (product,)
-
-
-def update(params: Any, state: State, outcome: Outcome) -> State:
-    """The next draft starts anew."""
-    return (1.0,)
-
-
-def calls(params: Any, drafted: Any) -> Any:
-    """One after each token, but for the first with a lag: nothing is judged there."""
-    return drafted if params.lag is None else drafted - (drafted > 0)
 
 
 @register

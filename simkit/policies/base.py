@@ -393,11 +393,16 @@ class NumericPolicy(Sequential, Numbered):
         return self.slots.calls(self.params, drafted)
 
     def __str__(self) -> str:
-        """The canonical spec: the first argument, and those that differ from their defaults."""
-        given = {
-            f.name: getattr(self, f.name)
-            for k, f in enumerate(fields(self))  # type: ignore[arg-type]
-            if (k == 0 and f.name != "max_draft") or getattr(self, f.name) != f.default
-        }
-        args = [given.pop(next(iter(given)))] if self.unnamed else []
-        return render(self.name, args, given)
+        """See `spec_of`."""
+        return spec_of(self)
+
+
+def spec_of(policy: Any) -> str:
+    """The canonical spec: the first argument, and those that differ from their defaults."""
+    given = {
+        f.name: getattr(policy, f.name)
+        for k, f in enumerate(fields(policy))
+        if (k == 0 and f.name != "max_draft") or getattr(policy, f.name) != f.default
+    }
+    args = [given.pop(next(iter(given)))] if policy.unnamed else []
+    return render(policy.name, args, given)

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simkit.policies.arguments import real_number, whole_number
-from simkit.policies.base import (
-    NumericPolicy,
-    Row,
-    Slots,
-    State,
-)
+from simkit.policies.base import NumericPolicy, Row, Slots, State
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 
@@ -21,9 +16,17 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
     return row[0] < params.threshold, state
 
 
+class ByProbability(NumericPolicy):
+    """Reads the draft's probability of each of its tokens."""
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`: that at temperature 1 where the draft takes its likeliest tokens."""
+        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)
+
+
 @register
 @dataclass(frozen=True)
-class Confidence(NumericPolicy):
+class Confidence(ByProbability):
     """Stop if the draft's probability of the drafted token is below the threshold.
 
     The draft sampled the token with this probability. If the draft takes its likeliest token, it is
@@ -47,7 +50,3 @@ class Confidence(NumericPolicy):
 
     name = "confidence"
     slots = Slots(trips=trips)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)

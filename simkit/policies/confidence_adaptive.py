@@ -9,15 +9,9 @@ from typing import Any
 import numpy as np
 
 from simkit.policies.arguments import real_number, whole_number
-from simkit.policies.base import (
-    NumericPolicy,
-    Outcome,
-    Row,
-    Slots,
-    State,
-)
+from simkit.policies.base import Outcome, Row, Slots, State
+from simkit.policies.confidence import ByProbability
 from simkit.policies.registry import register
-from traces.sampler import Sampler
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -84,7 +78,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 
 @register
 @dataclass(frozen=True)
-class ConfidenceAdaptive(NumericPolicy):
+class ConfidenceAdaptive(ByProbability):
     """Stop like `confidence`, with a threshold that is fitted again after each step.
 
     A step adds pairs (probability, matched): all its accepted tokens and the first rejected one.
@@ -114,7 +108,3 @@ class ConfidenceAdaptive(NumericPolicy):
 
     name = "confidence_adaptive"
     slots = Slots(begin=begin, trips=trips, update=update)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)

@@ -7,14 +7,8 @@ from typing import Any
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import real_number, true_or_false, whole_number
-from simkit.policies.base import (
-    MAX_DRAFT,
-    NumericPolicy,
-    Outcome,
-    Row,
-    Slots,
-    State,
-)
+from simkit.policies.base import MAX_DRAFT, Outcome, Row, Slots, State
+from simkit.policies.confidence import ByProbability
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 
@@ -43,7 +37,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 
 @register
 @dataclass(frozen=True)
-class CumulativeConfidence(NumericPolicy):
+class CumulativeConfidence(ByProbability):
     """Stop if the product of the draft's probabilities of its tokens so far is below the threshold.
 
     The draft sampled the tokens with these probabilities. If the draft takes its likeliest tokens,
@@ -76,4 +70,4 @@ class CumulativeConfidence(NumericPolicy):
             raise PolicyError(
                 f"{self}: dropping a token for its value biases sampling; needs a greedy trace"
             )
-        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)
+        return super().columns(sampler)

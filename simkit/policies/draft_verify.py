@@ -6,15 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simkit.policies.arguments import real_number, whole_number
-from simkit.policies.base import (
-    NumericPolicy,
-    Outcome,
-    Row,
-    Slots,
-    State,
-)
+from simkit.policies.base import Outcome, Row, Slots, State
+from simkit.policies.confidence import ByProbability
 from simkit.policies.registry import register
-from traces.sampler import Sampler
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -45,7 +39,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 
 @register
 @dataclass(frozen=True)
-class DraftVerify(NumericPolicy):
+class DraftVerify(ByProbability):
     """Stop if the draft's probability of the drafted token is below a threshold th that adapts.
 
     After a step r = beta1·r + (1 - beta1)·(a/γ), where a of γ tokens were accepted. Then
@@ -83,7 +77,3 @@ class DraftVerify(NumericPolicy):
 
     name = "draft_verify"
     slots = Slots(begin=begin, trips=trips, update=update)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)

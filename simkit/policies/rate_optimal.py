@@ -16,6 +16,7 @@ from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
     Outcome,
+    Policy,
     Row,
     Setting,
     Slots,
@@ -161,7 +162,7 @@ class RateOptimal(NumericPolicy):
     def bind(self, setting: Setting) -> RateOptimal:
         """See `Policy`."""
         charge, layout = setting.costs(self.name), setting.layout
-        rate = _attained(Oracle(max_draft=self.max_draft), setting)
+        rate = rate_of(Oracle(max_draft=self.max_draft), setting)
         folds = min(self.folds, max(2, len(layout.n_output)))
         fit = fit_acceptance(layout, self.score, folds, seed=0)
         worth = fit.first[:, None]
@@ -192,7 +193,7 @@ class RateOptimal(NumericPolicy):
         tried: dict[float, RateOptimal] = {}
         for _ in range(ROUNDS):
             policy = self._with(params)
-            rate = _attained(policy, setting)
+            rate = rate_of(policy, setting)
             if abs(rate - params.rate) <= TOLERANCE * rate:
                 return policy
             if rate in tried:
@@ -226,7 +227,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _attained(policy: NumericPolicy, setting: Setting) -> float:
+def rate_of(policy: Policy, setting: Setting) -> float:
     """Tokens a second of steps; 0 if steps take no time, which makes every token worth its price.
 
     Every rule emits the same tokens, so the rate is highest where the time is shortest.

@@ -7,13 +7,7 @@ from typing import Any
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import head_named, lag_of, real_number, whole_number
-from simkit.policies.base import (
-    NumericPolicy,
-    Outcome,
-    Row,
-    Slots,
-    State,
-)
+from simkit.policies.base import NumericPolicy, Outcome, Row, Slots, State
 from simkit.policies.registry import register
 
 

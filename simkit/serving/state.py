@@ -323,11 +323,10 @@ def _depths(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     size = np.diff(layout.branch)
     if layout.by_start:
         return size, layout.cut
-    ends = np.repeat(layout.offsets[1:], layout.n_output)
-    rows = np.arange(len(layout.ahead))
-    m = np.minimum(rows + layout.ahead, ends - 1)
-    inside = rows + layout.ahead < ends
-    depth = np.where(inside, layout.ahead + 1 + size[m], ends - rows)
+    left = layout.left
+    m = np.arange(len(left)) + np.minimum(layout.ahead, left - 1)
+    inside = layout.ahead < left
+    depth = np.where(inside, layout.ahead + 1 + size[m], left)
     return depth, inside & layout.cut[m]
 
 

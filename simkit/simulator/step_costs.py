@@ -48,6 +48,7 @@ class Charge:
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
         self.contexts = np.arange(longest + 1)
+        self._table = np.empty((longest + 1, 0))  # of `verify_table`, as wide as was asked so far
         self.drafting = Drafting(times, layout.paid, self.contexts, layout.trace.max_draft)
         self.decode_sum = self._decode_sum()
         prefill_s = self._target(lambda rows: rows.prompts).prefill("target", self.n_prompt)
@@ -257,10 +258,6 @@ class Charge:
     def communication_s(self) -> float:
         """Between draft and target in a step, where they run at the same time."""
         return _positive("communication", self.times.communication())
-
-    @cached_property
-    def _table(self) -> np.ndarray:
-        return np.empty((len(self.contexts), 0))
 
     def _target(self, experts: Callable[[ExpertRows], np.ndarray]) -> Times:
         """The times, of target passes that read so many experts where that matters."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simkit.drafters.layout import Span
 from simkit.drafters.tree import TreeLayout
-from simkit.policies.base import Branching
+from simkit.policies.base import Branching, spec_of
 from traces.kernels import compiled
 from traces.sampler import Sampler
-from traces.specs import render
 
 
 class TreeWork(NamedTuple):
@@ -121,15 +119,8 @@ class TreePolicy(Branching):
         return ()
 
     def __str__(self) -> str:
-        """The canonical spec: the first argument, and those that differ from their defaults."""
-        all_: Any = fields(self)  # type: ignore[arg-type]
-        given = {
-            f.name: getattr(self, f.name)
-            for k, f in enumerate(all_)
-            if k == 0 or getattr(self, f.name) != f.default
-        }
-        args = [given.pop(all_[0].name)] if self.unnamed else []
-        return render(self.name, args, given)
+        """See `spec_of`."""
+        return spec_of(self)
 
 
 @compiled

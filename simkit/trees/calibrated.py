@@ -10,11 +10,10 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout
 from simkit.policies.acceptance_fit import BINS, edges_of, isotonic, others
 from simkit.policies.base import Setting
+from simkit.policies.rate_optimal import ROUNDS, TOLERANCE, rate_of
 from simkit.trees.base import TreePolicy
 from simkit.trees.beams import NEVER, Grown
 
-ROUNDS = 20
-TOLERANCE = 1e-9
 P = TypeVar("P", bound=TreePolicy)
 
 
@@ -47,11 +46,9 @@ def calibrated(layout: TreeLayout, found: Grown, folds: int) -> Calibrated:
     """
     folds = min(folds, max(2, len(layout.n_output)))
     fold = np.random.default_rng(0).permutation(len(layout.n_output)) % folds
-    rows, levels = found.made.shape
-    position = np.arange(rows) - np.repeat(layout.offsets[:-1], layout.n_output) + 1
-    left = np.repeat(layout.n_output, layout.n_output) - position + 1
+    levels = found.made.shape[1]
     depth = np.arange(1, levels)
-    seen = (found.made[:, :-1] > 0) & (depth < np.minimum(left, layout.trees.room)[:, None])
+    seen = (found.made[:, :-1] > 0) & (depth < np.minimum(layout.left, layout.trees.room)[:, None])
     hit = found.ahead[:, levels - 1, 1:] < NEVER
     edges = edges_of(found.mass[:, :-1][seen])
     cells = np.searchsorted(edges, found.mass[:, :-1][seen])
@@ -72,12 +69,10 @@ def attained(at: Callable[[float], P], setting: Setting) -> P:
     Returns:
         the rule at the fixed point; the fastest one that was tried if there is none to be found.
     """
-    emitted = float((setting.layout.n_output - setting.first + 1).sum())
     rate, tried = 0.0, dict[float, P]()
     for _ in range(ROUNDS):
         policy = at(rate)
-        spent_s = setting.spent_s(policy)
-        reached = emitted / spent_s if spent_s > 0 else 0.0
+        reached = rate_of(policy, setting)
         if abs(reached - rate) <= TOLERANCE * reached or reached in tried:
             return policy
         tried[reached] = policy

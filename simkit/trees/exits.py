@@ -234,10 +234,9 @@ class BestRate(Exit):
     def _price(self, setting: Setting, found: Grown) -> np.ndarray:
         """Seconds that one more level behind each one takes, (R, L); 0 behind the last."""
         charge, layout = setting.costs(self.name), setting.layout
-        rows, levels = found.made.shape
-        inside = np.arange(rows) - np.repeat(layout.offsets[:-1], layout.n_output)
-        context = (np.repeat(layout.n_prompt, layout.n_output) + inside)[:, None]
-        price = np.zeros((rows, levels))
+        levels = found.made.shape[1]
+        context = (np.repeat(layout.n_prompt - 1, layout.n_output) + layout.position)[:, None]
+        price = np.zeros(found.made.shape)
         wide = np.maximum(found.passed[:, 1:], 1)
         depth = np.arange(1, levels)
         reached = np.minimum(context + depth, len(charge.contexts) - 1)

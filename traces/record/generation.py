@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel
 
-from traces.errors import RecordError, SimkitWarning
+from traces.errors import RecordError, warn
 from traces.record.chat import end_of_turn
 from traces.record.plan import Plan
 from traces.sampler import Sampler
@@ -117,19 +116,19 @@ def tell(
         others: see `other_ends`.
     """
     if aside := set_aside(target, plan.sampler):
-        _warn(f"not applied: the target's generation_config asks for {', '.join(aside)}")
+        warn(f"not applied: the target's generation_config asks for {', '.join(aside)}")
     found = ends(target, tokenizer)
     if not found.ids:
-        _warn(
+        warn(
             "neither the target's generation settings nor its tokenizer name an EOS token:"
             " outputs end by length only"
         )
     elif plan.eos_token_ids and (said := _named(tokenizer, others)):
         more = " ".join(f"--eos +{i}" for i in others)
-        _warn(f"outputs do not end at {said}: {more} would end them there")
+        warn(f"outputs do not end at {said}: {more} would end them there")
     elif found.source == "tokenizer" and plan.eos_token_ids == found.ids and not ignore_eos:
         ids = ", ".join(map(str, found.ids))
-        _warn(
+        warn(
             "the target's generation settings name no EOS token: outputs end at the tokenizer's,"
             f" {ids}"
         )
@@ -138,10 +137,6 @@ def tell(
 def _named(tokenizer: Any, ids: tuple[int, ...]) -> str:
     """Tokens by id and text."""
     return ", ".join(f"{i} ({tokenizer.convert_ids_to_tokens(i)})" for i in ids)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, SimkitWarning, stacklevel=4)
 
 
 def _short(value: Any) -> str:

@@ -68,15 +68,15 @@ def make_header(
     )
 
 
-def model_info(model: PreTrainedModel) -> ModelInfo:
-    """What the manifest says of one model."""
+def model_info(model: PreTrainedModel, vocab_size: int | None = None) -> ModelInfo:
+    """What the manifest says of one model; without `vocab_size`, its embeddings' rows are that."""
     config: Any = model.config
     return ModelInfo(
         id=folder_id(config._name_or_path),
         revision=getattr(config, "_commit_hash", None),
         weights_sha256=weights_hash(model),
         dtype=_dtype(model),
-        vocab_size=embedding(model).num_embeddings,
+        vocab_size=vocab_size or embedding(model).num_embeddings,
         n_parameters=sum(p.numel() for p in model.parameters()),
         architecture=type(model).__name__,
         shape=model_shape(config),

@@ -113,7 +113,7 @@ def load_target(
     Raises:
         RecordError: it cannot be loaded, or not be recorded.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     tokenizer = load_tokenizer(target, revision or "")
     return make_alone(load_model(target, revision or "", device, dtype), tokenizer, alone)
 
@@ -155,7 +155,7 @@ def load_pair(
     Raises:
         RecordError: a model cannot be loaded, or the two do not fit.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     first, _, second = (revision or "").partition(",")
     tokenizer = load_tokenizer(target, first)
     tokenizers = tokenizer, _tokenizer_of(draft, second, tokenizer)
@@ -182,7 +182,8 @@ def quiet() -> None:
     logging.disable_progress_bar()
 
 
-def _check_dtype(dtype: str) -> None:
+def check_dtype(dtype: str) -> None:
+    """Refuse what is none of `DTYPES`, by a RecordError."""
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
 

@@ -7,14 +7,13 @@ import hashlib
 import inspect
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from traces import reading
-from traces.errors import RecordError, SimkitWarning
+from traces.errors import RecordError, warn
 from traces.record.chat import Chat
 
 _MOST_BYTES = 1024 * reading.MEBIBYTE
@@ -136,18 +135,18 @@ def _tell(rows: list[PromptRow], prompts: list[Prompt], tokenizer: Any) -> None:
     known = {*_CUT, *_NAMES, *_TEMPLATE_NAMES, *_ORIGIN_NAMES}
     if unread := sorted({name for row in rows for name in row.value} - known):
         where = _first([row.where for row in rows if row.value.keys() - known])
-        _warn(f"{where}: not read: {', '.join(unread)}")
+        warn(f"{where}: not read: {', '.join(unread)}")
     doubled = [
         row.where for row, p in zip(rows, prompts, strict=True) if _doubles_bos(p.tokens, tokenizer)
     ]
     if doubled:
-        _warn(f"{_first(doubled)}: prompt_tokens begin with two BOS tokens")
+        warn(f"{_first(doubled)}: prompt_tokens begin with two BOS tokens")
     texts = [row for row in rows if "prompt" in row.value]
     if texts and _adds_eos(texts[0].value["prompt"], tokenizer):
         where = _first([row.where for row in texts])
-        _warn(f"{where}: the tokenizer ends the prompt with EOS, so outputs come behind it")
+        warn(f"{where}: the tokenizer ends the prompt with EOS, so outputs come behind it")
     if dated := [row.where for row, prompt in zip(rows, prompts, strict=True) if prompt.is_dated]:
-        _warn(
+        warn(
             f"{_first(dated)}: the chat template writes today's date, so these token ids change"
             " from day to day, and --resume needs the same day"
         )
@@ -201,10 +200,6 @@ def _check_names(row: PromptRow, kind: str) -> None:
             continue
         elif close := difflib.get_close_matches(name, known, 1, _MISSPELT):
             raise RecordError(f"{row.where}: unknown name {name!r} (did you mean {close[0]}?)")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, SimkitWarning, stacklevel=4)
 
 
 def _first(places: list[str]) -> str:

@@ -104,7 +104,8 @@ def record_shard(
     mixed = None
     if plan.mix:  # last: it writes over the outputs in the caches
         mixed = _on_path(record_mixed(target, draft, tokens, path, plan), path, first_sequence)
-    _check_excess(target=target, draft=draft)
+    check_excess(target, "target")
+    check_excess(draft, "draft")
     hidden = _hidden(path, first_sequence, branches, branch_states) if plan.hidden else None
     seen = path.strange, path.near_ties, path.agreement
     sequences = _sequences(prompts, positions, first_sequence, plan)
@@ -300,11 +301,6 @@ def _check_finite(rows: Arrays) -> None:
         if len(bad):
             where = f"sequence {rows['sequence'][bad[0]]}, position {rows['position'][bad[0]]}"
             raise RecordError(f"the {model}'s logits are NaN or infinite at {where}")
-
-
-def _check_excess(**models: Forward) -> None:
-    for name, model in models.items():
-        check_excess(model, name)
 
 
 def _numpy(value: Tensor) -> np.ndarray:

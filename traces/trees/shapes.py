@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -253,8 +253,7 @@ def _of(text: str, ranges: bool) -> list[Shape]:
 
 def text_of(shape: Shape) -> str:
     """The spec of a shape, in full."""
-    given = {field.name: getattr(shape, field.name) for field in fields(shape)}  # type: ignore[arg-type]
-    return specs.render(shape.name, (), given)
+    return specs.render(shape.name, (), asdict(shape))  # type: ignore[call-overload]
 
 
 def check_whole(shape: object, name: str, least: int, most: int) -> None:

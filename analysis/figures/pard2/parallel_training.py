@@ -17,8 +17,7 @@ from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
 from analysis.stats import Estimate
 from analysis.study import MissingError
-from analysis.trained import DEPENDENT, INDEPENDENT, Trained
-from traces.arms import ParallelArm
+from analysis.trained import ArmRun, Trained, run
 from traces.messages import how_many
 
 
@@ -28,46 +27,35 @@ class TrainedRow(NamedTuple):
     Attributes:
         table: that it is in.
         row: its name there.
-        arm: how the drafter was trained.
-        mode: "dependent" or "independent".
-        length: K of inference.
+        run: how the drafter was trained, and runs.
     """
 
     table: PaperTable
     row: str
-    arm: ParallelArm
-    mode: str
-    length: int
-
-
-def _row(
-    table: PaperTable,
-    row: str,
-    loss: str,
-    features: str,
-    block: int = 16,
-    length: int = 16,
-    rho: float = 0.1,
-) -> TrainedRow:
-    mode = INDEPENDENT if features == "none" else DEPENDENT
-    return TrainedRow(table, row, ParallelArm(loss, features, block, rho), mode, length)
+    run: ArmRun
 
 
 TABLE_3 = (
-    *(_row(paper.TABLE_3, f"γ = {decay}", f"decay={decay}", "one") for decay in paper.DECAYS),
-    _row(paper.TABLE_3, "CAT", "cat", "one"),
+    *(
+        TrainedRow(paper.TABLE_3, f"γ = {decay}", run(f"decay={decay}", "one"))
+        for decay in paper.DECAYS
+    ),
+    TrainedRow(paper.TABLE_3, "CAT", run("cat", "one")),
 )
 TABLE_4 = (
-    _row(paper.TABLE_4, "without", "cat", "four", rho=0.0),
-    *(_row(paper.TABLE_4, f"ρ = {rho}", "cat", "four", rho=rho) for rho in (0.5, 0.2, 0.1)),
+    TrainedRow(paper.TABLE_4, "without", run("cat", "four", rho=0.0)),
+    *(
+        TrainedRow(paper.TABLE_4, f"ρ = {rho}", run("cat", "four", rho=rho))
+        for rho in (0.5, 0.2, 0.1)
+    ),
 )
 TABLE_5 = (
-    _row(paper.TABLE_5, "PARD, 8, 8", "pard", "none", 8, 8),
-    _row(paper.TABLE_5, "+ features, 8, 8", "pard", "one", 8, 8),
-    _row(paper.TABLE_5, "+ features, 16, 8", "pard", "one", 16, 8),
-    _row(paper.TABLE_5, "+ features + CAT, 16, 8", "cat", "one", 16, 8),
-    _row(paper.TABLE_5, "+ features + CAT, 16, 16", "cat", "one"),
-    _row(paper.TABLE_5, "+ four layers + CAT, 16, 16", "cat", "four"),
+    TrainedRow(paper.TABLE_5, "PARD, 8, 8", run("pard", "none", 8, 8)),
+    TrainedRow(paper.TABLE_5, "+ features, 8, 8", run("pard", "one", 8, 8)),
+    TrainedRow(paper.TABLE_5, "+ features, 16, 8", run("pard", "one", 16, 8)),
+    TrainedRow(paper.TABLE_5, "+ features + CAT, 16, 8", run("cat", "one", 16, 8)),
+    TrainedRow(paper.TABLE_5, "+ features + CAT, 16, 16", run("cat", "one")),
+    TrainedRow(paper.TABLE_5, "+ four layers + CAT, 16, 16", run("cat", "four")),
 )
 TABLES = {"Table 3": TABLE_3, "Table 4": TABLE_4, "Table 5": TABLE_5}
 """Each compares its rows with its first."""
@@ -99,11 +87,10 @@ def filled(found: Trained, rows: Sequence[TrainedRow]) -> list[tuple[TrainedRow,
     loops = found.study.loops.outside is not None
     filled = []
     for row in rows:
-        which = row.arm, row.mode, row.length
         try:
-            whole = found.tau(*which)
-            apart = found.tau(*which, apart=True) if loops else Estimate(None, None, None, 0)
-            gain = found.gain(which, (first.arm, first.mode, first.length), loops)
+            whole = found.tau(*row.run)
+            apart = found.tau(*row.run, apart=True) if loops else Estimate(None, None, None, 0)
+            gain = found.gain(row.run, first.run, loops)
         except MissingError:
             if row is first:
                 raise
@@ -121,14 +108,15 @@ def parallel_training(plot: Plot) -> None:
     mine, printed, compared, height = [], [], [], 0.0
     for name, table in TABLES.items():
         for row, cell in filled(found, table):
+            arm, mode, length = row.run
             labels[height] = f"{name[-1]}: {row.row} ({_short(cell)})"
             mine.append(cell.gain)
             printed.append((cell.printed, height))
             compared += [cell.gain] if row.row not in _FIRST else []
-            facts = {"table": name, "row": row.row, "loss": row.arm.loss, "mode": row.mode}
-            facts |= {"features": row.arm.features, "rho": row.arm.rho}
-            facts |= {"seeds": len(found.seeds(row.arm, row.mode))}
-            facts |= {"trained_k": row.arm.block, "k": row.length, "paper": cell.printed}
+            facts = {"table": name, "row": row.row, "loss": arm.loss, "mode": mode}
+            facts |= {"features": arm.features, "rho": arm.rho}
+            facts |= {"seeds": len(found.seeds(arm, mode))}
+            facts |= {"trained_k": arm.block, "k": length, "paper": cell.printed}
             facts |= {"paper_tau": row.table[row.row].tau} | cells(cell.gain, "tau_ratio")
             facts |= cells(cell.tau, "accepted_per_step") | cells(cell.apart, APART)
             plot.rows.append(facts)

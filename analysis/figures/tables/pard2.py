@@ -20,12 +20,11 @@ def training(source: str, rows: Sequence[TrainedRow]) -> Callable[[Replays], Fil
         found, masks = Trained(at.study), groups(at.trace)
         body, seeds = [], set()
         for row, known in filled(found, rows):
-            which = row.arm, row.mode, row.length
-            tau = [cell(found.tau(*which, some=some)) for some in masks.values()]
+            tau = [cell(found.tau(*row.run, some=some)) for some in masks.values()]
             tau += [cell(known.apart)] if known.apart.value is not None else []
             gain = "1" if row is rows[0] else cell(known.gain)
             body.append([row.row, *tau, gain, f"{known.printed:.3f}"])
-            seeds.add(len(found.seeds(row.arm, row.mode)))
+            seeds.add(len(found.seeds(row.run.arm, row.run.mode)))
         apart = [APART] if at.study.loops.outside is not None else []
         heads = ["row", *(f"τ, {task}" for task in masks), *apart, "÷ first row", "paper's"]
         note = (

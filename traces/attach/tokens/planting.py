@@ -164,7 +164,7 @@ def _plant_all(
         if n + other == 0:
             continue
         while count + 1 + max(n, other) > len(whole):
-            whole, real = _wider(whole), _wider(real)
+            whole, real = np.concatenate((whole, whole)), np.concatenate((real, real))
         if better > best:
             _grow(others, two, other, here, eos, room)
             made = _write(others, room, text, known, whole[count:], real[count:])
@@ -357,10 +357,3 @@ def _is_in(some: np.ndarray, token: int) -> bool:
         if other == token:
             return True
     return False
-
-
-@compiled_part
-def _wider(array: np.ndarray) -> np.ndarray:
-    out = np.empty((2 * len(array), array.shape[1]), array.dtype)
-    out[: len(array)] = array
-    return out

@@ -277,11 +277,11 @@ def _propose(
         if better > best:
             length = other
         while count + length > len(tokens):
-            tokens, score = _doubled(tokens), _doubled(score)
+            tokens, score = np.concatenate((tokens, tokens)), np.concatenate((score, score))
         if better > best:
-            _write(others, two, length, least, tokens[count:], score[count:])
+            _write(others, two, length, tokens[count:], score[count:])
         else:
-            _write(own, one, length, least, tokens[count:], score[count:])
+            _write(own, one, length, tokens[count:], score[count:])
         lengths[i] = _cut(tokens[count : count + length], eos)
         accepted[i] = _agree(tokens[count : count + lengths[i]], text[known:])
         count += lengths[i]
@@ -343,9 +343,7 @@ def _follow(a: Automaton, state: int, most: int, least: float) -> tuple[int, Any
 
 
 @compiled_part
-def _write(
-    a: Automaton, state: int, length: int, least: float, tokens: np.ndarray, score: np.ndarray
-) -> None:
+def _write(a: Automaton, state: int, length: int, tokens: np.ndarray, score: np.ndarray) -> None:
     """Write down a draft of so many tokens, and the probabilities."""
     states = a.states
     probability = np.float32(1)
@@ -374,10 +372,3 @@ def _agree(tokens: np.ndarray, output: np.ndarray) -> int:
     while k < min(len(tokens), len(output)) and tokens[k] == output[k]:
         k += 1
     return k
-
-
-@compiled_part
-def _doubled(array: np.ndarray) -> np.ndarray:
-    out = np.empty(2 * len(array), array.dtype)
-    out[: len(array)] = array
-    return out

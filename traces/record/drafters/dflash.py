@@ -10,7 +10,7 @@ attend to the target's states behind the n - 1 tokens before and to each other (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,8 +22,8 @@ from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, Texts, groups
-from traces.record.header import folder_id, model_shape
-from traces.record.pair import DTYPES, embedding, load_model, weights_hash
+from traces.record.header import model_info
+from traces.record.pair import check_dtype, embedding, load_model
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,7 @@ class BlockDrafter:
 
     def describe(self) -> ModelInfo:
         """What a manifest says of it."""
-        return ModelInfo(
-            id=folder_id(self.model.config._name_or_path),
-            revision=None,
-            weights_sha256=weights_hash(self.model),
-            dtype=str(self.model.dtype).removeprefix("torch."),
-            vocab_size=self.vocab_size,
-            n_parameters=sum(p.numel() for p in self.model.parameters()),
-            architecture=type(self.model).__name__,
-            shape=model_shape(self.model.config),
-        )
+        return replace(model_info(self.model, self.vocab_size), revision=None)
 
     @torch.inference_mode()
     def draft(self, texts: Texts, length: int | None = None) -> Iterator[DraftLogits]:
@@ -119,8 +110,7 @@ def load(
     """
     if not hasattr(cache_utils, "DFlashCache"):
         raise RecordError("block drafters need transformers 5.23 or later")
-    if dtype not in DTYPES:
-        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    check_dtype(dtype)
     model = load_model(str(folder), "", device, dtype, AutoModel).eval()
     config: Any = model.config
     for name in ("block_size", "mask_token_id", "target_layer_ids"):

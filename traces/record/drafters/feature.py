@@ -30,7 +30,7 @@ from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
 from traces.record.drafters.vocabulary import check_tables, ids_of, named
 from traces.record.forward import as_bias
 from traces.record.header import folder_id, model_shape
-from traces.record.pair import DTYPES, embedding, weights_hash
+from traces.record.pair import DTYPES, check_dtype, embedding, weights_hash
 
 Choose = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 _OLD_NAMES = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
@@ -167,8 +167,7 @@ def load(
         RecordError: the folder is no such checkpoint, or does not fit the target.
     """
     folder = Path(folder)
-    if dtype not in DTYPES:
-        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    check_dtype(dtype)
     values, config = files.llama_config(folder)
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):

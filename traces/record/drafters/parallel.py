@@ -35,7 +35,7 @@ from traces.record.drafters.texts import MOST_STARTS, DraftLogits, StartGroup, T
 from traces.record.drafters.vocabulary import ids_of
 from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
-from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
+from traces.record.pair import check_dtype, check_tokenizers, embedding, load_model, load_tokenizer
 
 MODES = ("independent", "dependent")
 PROJECTION = "projection.safetensors"
@@ -189,8 +189,7 @@ def load(
     mode = mode or settings.word("mode", MODES)
     if mode not in MODES:
         raise RecordError(f"{folder}: unknown mode {mode!r}: use one of {', '.join(MODES)}")
-    if dtype not in DTYPES:
-        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    check_dtype(dtype)
     if "embeddings" in settings.values and settings.word("embeddings", ("target",)):
         model: PreTrainedModel = borrowed.load(folder, target, device, dtype)
     else:

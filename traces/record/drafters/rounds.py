@@ -34,6 +34,7 @@ from traces.record.forward import Forward
 from traces.record.pair import with_draft
 from traces.record.statistics import draft_rows, residual, target_rows
 from traces.trace import Trace
+from traces.trees.shapes import check_whole
 
 _MOST_VALUES = 2**22  # of rows that are asked at once
 
@@ -60,12 +61,8 @@ class RoundsDrafter(Attachable):
     depth: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("most", "depth"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 64:
-                raise DrafterError(
-                    f"{self.name}: {name} must be a whole number from 1 to 64, not {value!r}"
-                )
+        check_whole(self, "most", 1, 64)
+        check_whole(self, "depth", 1, 64)
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
