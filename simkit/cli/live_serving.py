@@ -133,7 +133,6 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     from simkit.cli.tables import page, say, table
     from simkit.format_ratio import short
     from simkit.live.serving_summary import summary
-    from simkit.live.summary import drifts_of
 
     arms = summary(runs)
     heads = "controller", "tokens/s", "x none", "95% interval", "tokens/step"
@@ -162,4 +161,4 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     if differ:
         several = len(found[0].outputs) * (len(found) - 1)
         console.print(f"{differ} of {several} outputs differ from the target's")
-    return say_control(drifts_of(arms.names, arms.share_s), console)
+    return say_control(arms.drifts(), console)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.live.served import ServedRun
-from simkit.live.summary import CONFIDENCE
+from simkit.live.summary import CONFIDENCE, Drift, drifts_of
 from simkit.statistics.interval import ratio_interval
 
 
@@ -54,6 +54,10 @@ class Arms:
         factors = self.tokens[row].sum() / self.tokens[against].sum()
         low, high = ratio_interval(self.share_s[against], self.share_s[row], CONFIDENCE, seed=0)
         return low * factors, high * factors
+
+    def drifts(self) -> list[Drift]:
+        """Each arm that was run again, against the first of its kind."""
+        return drifts_of(self.names, self.share_s)
 
 
 def summary(runs: Sequence[ServedRun]) -> Arms:
