@@ -11,7 +11,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
 to the rest, see ``answers``, and so are heads: ``--rest`` writes it. ``--long`` instead writes
 those of the long recording, the first question of each of MT-Bench's categories, and ``--ladder``
-those on which drafts of many qualities are recorded, the first four of each task.
+those on which drafts of many qualities are recorded, the first four of each task. On answers to
+``--beside-ladder``, the other recorded ones, heads of those drafts are trained.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ def ladder(prompts: list[dict]) -> list[dict]:
     return first(prompts, lambda task: N_LADDER)
 
 
+def beside_ladder(prompts: list[dict]) -> list[dict]:
+    """Those that are recorded, but not on the ladder."""
+    ids = {prompt["id"] for prompt in ladder(prompts)}
+    return [prompt for prompt in recorded(prompts) if prompt["id"] not in ids]
+
+
 def long(prompts: list[dict]) -> list[dict]:
     """The first question of each category of MT-Bench, which has chats of two turns."""
     first: dict[str, dict] = {}
@@ -79,7 +86,13 @@ def to_train_on(prompts: list[dict]) -> list[dict]:
     return [prompt for prompt in prompts if prompt["id"] not in ids]
 
 
-CHOICES = {"recorded": recorded, "rest": to_train_on, "long": long, "ladder": ladder}
+CHOICES = {
+    "recorded": recorded,
+    "rest": to_train_on,
+    "long": long,
+    "ladder": ladder,
+    "beside-ladder": beside_ladder,
+}
 
 
 def chats(spec_bench: Path, humaneval: Path, answers: dict[str, str]) -> list[dict]:
