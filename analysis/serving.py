@@ -283,7 +283,7 @@ def alone(study: Study, cost: AnyCost | None = None) -> dict[str, float]:
 def of_kinds(study: Study) -> dict[str, Trace]:
     """The drafters of a recording by name, of each kind one; of a trace with one drafter, that one.
 
-    Of lookups the first of `lookups.PREFERRED`, of others the last one.
+    Of lookups the first of `lookups.PREFERRED`, of others the study's own, else the last one.
     """
     trace = study.trace
     recording = trace.recording or trace
@@ -301,7 +301,7 @@ def of_kinds(study: Study) -> dict[str, Trace]:
             before = chosen.get("lookup", (PREFERRED[-1], one))[0]
             better = name in PREFERRED and PREFERRED.index(name) <= PREFERRED.index(before)
             chosen["lookup"] = (name, one) if better else chosen.get("lookup", (name, one))
-        else:
+        elif kind not in chosen or chosen[kind][1].place != trace.place:
             chosen[kind] = name, one
     return {name: one for name, one in chosen.values()} or {OWN: trace}
 

@@ -48,7 +48,7 @@ TREES_SERVED = ("tree_map",)  # of a drafter that makes one pass for a tree
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 RUNG = "q3-g32"  # the draft of `ladder` of which 80% of the tokens are accepted
 RUNG_COST = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
-ON_THE_RUNG = (  # others need heads, longer drafts or outputs, other drafters, trees, or own costs
+ON_THE_RUNG = (  # others need times of heads, longer drafts or outputs, other drafters or trees
     "entropy_acceptance",
     "entropy_length",
     "entropy_ratio",
@@ -68,6 +68,25 @@ ON_THE_RUNG = (  # others need heads, longer drafts or outputs, other drafters, 
     "pearl_accepted",
     "pearl_runs",
     "best_policy_map",
+    "forward_passes",
+    "dynamic_policies",
+    "policies_by_task",
+    "pacer_components",
+    "pacer_criteria",
+    "pacer_block",
+    "pacer_growth",
+    "pacer_threshold",
+    "acceptance_head",
+    "reliability",
+    "frontier",
+    "batch_speedup",
+    "regret_by_task",
+    "regret_by_position",
+    "load_crossover",
+    "load_frontier",
+    "load_goodput",
+    "load_latency",
+    "load_timeline",
 )
 
 

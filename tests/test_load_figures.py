@@ -157,6 +157,8 @@ def test_one_drafter_of_each_kind():
     ]
     alone = traces.load("reference", drafter="pard2")
     assert "own" in serving.of_kinds(Study(alone))
+    asked = traces.load("ladder", drafter="q3-g32")
+    assert list(serving.of_kinds(Study(asked))) == ["q3-g32"]
 
 
 def test_frontier_of_several_drafters():
@@ -200,6 +202,7 @@ def test_what_is_said_of_times():
     assert "outcomes are exact, the schedule is simulated" in words
     assert "priced as the cost's draft model's" in words and serving.COST in words
     assert words.startswith("Acceptance and times are of different pairs: ")
+    assert words.index("Slower than no drafts: ") < words.index("not timed")
     given["concurrency"] = (1, 2)
     words = figures.load_crossover("reference", **given).ax.texts[-1].get_text()
     assert "not timed" not in words and "priced as" not in words

@@ -178,10 +178,11 @@ def figure(
 
 def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
     """Let warnings of its times begin a figure's caption; its notes, which they begin too."""
-    put_first(plot.ax, warnings)
+    first = tuple(line for line in (*warnings[:1], plot.answer, *warnings[1:]) if line)
+    put_first(plot.ax, first)
     wrap_labels(plot.ax)
     spell_out(plot.ax)
-    return tuple(dict.fromkeys((*warnings, *left_out(plot.ax), *plot.notes, *plot.gone)))
+    return tuple(dict.fromkeys((*first, *left_out(plot.ax), *plot.notes, *plot.gone)))
 
 
 def _check_by(name: str, by: By, grouped: bool) -> None:

@@ -33,6 +33,7 @@ class Plot:
         rows: of the frame: every number that is drawn.
         notes: what the picture does not say, first of all where intervals are missing.
         gone: what is left out, with the reason; said behind the notes.
+        answer: a sentence of the caption that is said before any warning but the first.
         by: what is shown side by side.
     """
 
@@ -44,6 +45,7 @@ class Plot:
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.gone: list[str] = []
+        self.answer = ""
 
     @property
     def trace(self) -> Trace:

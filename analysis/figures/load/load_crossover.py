@@ -7,7 +7,7 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.panels import doubling
 from analysis.figures.rows import cells
 from analysis.series_styles import of_controller
-from analysis.serving import ALONE, COST, Curves, closed, crossing, curves, priced_as
+from analysis.serving import ALONE, COST, closed, crossing, curves, priced_as
 from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
 
@@ -49,21 +49,19 @@ def load_crossover(
     plot.ax.set(xlabel="requests in flight", ylabel="throughput ÷ that without drafts")
     plot.ax.set_ylim(0, None)
     plot.below(4)
-    plot.caption("Throughput by concurrency", *_words(plot, cost, found, ends, seeds))
-
-
-def _words(
-    plot: Plot, cost: AnyCost | None, found: Curves, ends: dict[str, str], seeds: int
-) -> list[str]:
-    fixed = {label: at for label, at in ends.items() if label.startswith("static")}
-    where = [f"{label} from {at}" for label, at in fixed.items() if at[0].isdigit()]
-    under = [label for label, at in fixed.items() if at.startswith("below")]
-    where += [f"{', '.join(under)} throughout"] if under else []
-    told = f"Slower than no drafts: {'; '.join(where)}." if where else ""
-    return [
-        told,
+    plot.answer = _answer(ends)
+    plot.caption(
+        "Throughput by concurrency",
         f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each one in flight;"
         f" bars: 95% CI; outcomes are exact,"
         f" the schedule is simulated. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
-    ]
+    )
+
+
+def _answer(ends: dict[str, str]) -> str:
+    fixed = {label: at for label, at in ends.items() if label.startswith("static")}
+    where = [f"{label} from {at}" for label, at in fixed.items() if at[0].isdigit()]
+    under = [label for label, at in fixed.items() if at.startswith("below")]
+    where += [f"{', '.join(under)} throughout"] if under else []
+    return f"Slower than no drafts: {'; '.join(where)}." if where else ""
