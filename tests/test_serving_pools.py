@@ -188,8 +188,9 @@ def test_curves_have_the_prompts_that_were_served(trace):
         ("good_share", 0.9, 0.3, (0.6, 1.0)),
         ("accepted_share", 0.1, 0.3, (0.0, 0.4)),
         ("busy", 1.0, 0.25, (0.75, 1.0)),
-        ("tokens_s", 2.0, 3.0, (-1.0, 5.0)),
+        ("tokens_s", 2.0, 3.0, (0.0, 5.0)),
+        ("", 2.0, 3.0, (-1.0, 5.0)),
     ],
 )
-def test_a_share_stays_between_0_and_1(name, mean, half, ends):
+def test_ends_stay_where_a_measure_can_be(name, mean, half, ends):
     assert bounds(name, mean, half) == pytest.approx(ends)

@@ -41,9 +41,15 @@ def sequences_of(prompts: int, requests: int, seed: int, seeds: int) -> np.ndarr
 
 
 def bounds(name: str, mean: float, half: float) -> tuple[float, float]:
-    """The ends of an interval; those of a share stay within 0 and 1."""
+    """The ends of an interval; no measure is below 0, and no share above 1.
+
+    Args:
+        name: of the measure; empty: of a difference, whose ends may be anything.
+        mean: its mean.
+        half: half the interval's width.
+    """
     low, high = mean - half, mean + half
-    return (max(0.0, low), min(1.0, high)) if name in SHARES else (low, high)
+    return max(0.0, low) if name else low, min(1.0, high) if name in SHARES else high
 
 
 class Sample(NamedTuple):
