@@ -66,7 +66,7 @@ def runtime_breakdown(plot: Plot, cost: AnyCost = DEEPSEEK) -> None:
     defaults = ", ".join(one.spec for label, one in runs.items() if label in DEFAULTS)
     plot.caption(
         "What the time goes into",
-        f"{plot.prompts}; times: {cost}. PACER Table 15, DeepSeek, HumanEval:"
+        f"{plot.prompts}; times: {cost or 'measured'}. PACER Table 15, DeepSeek, HumanEval:"
         f" {_printed()}. Lines: 95% CI of a part's end, over prompts.",
         f"{length} is the fastest on these prompts.",
         f"Not tuned: {defaults}." if defaults else "",
