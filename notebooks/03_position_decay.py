@@ -163,7 +163,7 @@ pl.concat([part.with_columns(runs=pl.lit(what)) for what, part in parts.items()]
 #
 # **Caveat.** No run that ends in a rejection is longer than 16 tokens, and the result does not
 # depend on one prompt. But one loop lasts for 467 tokens, to the end of its text. Its full length
-# is unknown, so the dispersion leaves it out. On the toy pair of notebooks 06 to 11, one loop that
+# is unknown, so the dispersion leaves it out. On the toy pair of later notebooks, one loop that
 # does end causes two fifths of the variance, and the interval is from 1 to 16.
 #
 # ## Does it matter where drafts start?

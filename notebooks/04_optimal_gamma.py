@@ -174,7 +174,7 @@ figures.gap_decomposition(study)
 # **Caveat.** The best policy was chosen on other prompts, and so was the fixed length, which is 1
 # in every fold. The best is `rate_optimal`, which drafts on if the next token is worth its time.
 # Its decisions take 0.7% of the time ([bounds](../docs/policies.md#bounds)). On the toy pair of
-# notebooks 06 to 11, which accepts 72% of its tokens, the best policy saves 4% of 32%.
+# later notebooks, which accepts 72% of its tokens, the best policy saves 4% of 32%.
 #
 # ## What the papers claim
 

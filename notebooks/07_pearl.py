@@ -13,8 +13,17 @@ import polars as pl
 import simkit
 from analysis import Study, figures
 
+# %% [markdown]
+# The target is SmolLM2-135M-Instruct, a small chat model, greedy, on 56 prompts. Its draft `q3-g32`
+# is the same model rounded to 3 bits a weight: 80% of its tokens are accepted, as in the papers
+# ([ladder](../docs/ladder.md)). Such a draft is the target with noise, not an independent small
+# model, and as slow as its target. So `COST` names the times of another pair, Qwen2.5-32B with
+# Qwen2.5-0.5B on an H200 GPU ([costs](../docs/costs.md#the-latency-atlas)).
+
 # %% tags=["parameters"]
-TRACE = "reference"
+TRACE = "ladder/drafters/q3-g32"
+COST = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
+TOY = "reference"
 
 # %% [markdown]
 # ## Does each model really wait for the other?
@@ -25,13 +34,12 @@ TRACE = "reference"
 # %%
 study = Study(TRACE)
 trace = study.trace
-figures.mutual_waiting(study)
+figures.mutual_waiting(study, cost=COST)
 
 # %% [markdown]
-# **What it shows.** With γ = 6 the target waits 10.3 ms for the draft, then the draft waits 22.0 ms
-# for the target. (Times are of this trace's small pair, c = 9.7.) Drafting ten tokens takes as long
-# as a target pass over one token, but not as long as verifying the ten: 17.1 against 23.2 ms. So
-# the two curves do not meet in the picture.
+# **What it shows.** With γ = 6 the target waits 15.3 ms for the draft, then the draft waits 23.3 ms
+# for the target. The curves meet between nine and ten tokens, a little above c = 8.4, because
+# verifying ten tokens takes longer than a target pass over one.
 #
 # **The paper's.** In PEARL's Fig. 2a both phases take long: CodeLlama 7B needs twice as long to
 # draft six tokens as CodeLlama 34B needs to verify them. **Agrees** that neither phase can be
@@ -46,106 +54,100 @@ figures.mutual_waiting(study)
 # pending tokens, the draft goes on behind them. If all are accepted, the next ones are pending
 # already.
 #
-# Below are the first passes on the trace's first prompt under made-up times that are easy to draw:
-# a draft pass takes 1 ms, a target pass 6 whatever it verifies, and γ = 6. The numbers in the bars
-# are tokens emitted; a drafted token is dark if it is accepted, at once or in the next pass. The
-# table has one row for each pass.
+# Below are the first passes on the trace's first prompt, with γ = round(c) = 8. The numbers in the
+# bars are tokens emitted; a drafted token is dark if it is accepted, at once or in the next pass.
+# The table has one row for each pass.
 
 # %%
-drawn = figures.timeline(study, cost="linear(draft_s=0.001, target_s=0.006)", window=6)
+drawn = figures.timeline(study, cost=COST)
 drawn
 
 # %%
 columns = ["policy", "start", "drafted", "kept", "proposed", "accepted", "emitted", "end_ms"]
-drawn.frame.filter(pl.col("end_ms") < 40).select(columns)
+drawn.frame.filter(pl.col("end_ms") < 140).select(columns)
 
 # %% [markdown]
 # **What it shows.** Above, draft and target take turns, and every step emits the accepted tokens
-# and one token of the target. Below, in PEARL, neither model waits. Each of PEARL's passes emits
-# fewer tokens: after a rejection the next pass can only check one token, and a draft that is
-# accepted whole brings no extra token of the target. But twice as many passes fit into the same
-# time: PEARL has emitted 32 tokens after 84 ms, against 26. After a rejection, all tokens that were
-# drafted in the meantime are thrown away.
+# and one token of the target. Below, in PEARL, the target never waits, and the draft at most 3 ms a
+# pass. Each of PEARL's passes emits fewer tokens: after a rejection the next pass can only check
+# one token, and a draft that is accepted whole brings no extra token of the target. But nearly
+# twice as many passes fit into the same time: after 309 ms PEARL's 13 have emitted 18 tokens, plain
+# speculation's 7 have emitted 16. After a rejection, all tokens that were drafted in the meantime
+# are thrown away.
 
 # %% [markdown]
 # ## How fast is it?
 #
-# All prompts, with the trace's own times. Without a number, `pearl` takes the window γ = round(c),
-# here 10. Its rivals are the best fixed length, 4, the fixed length of PEARL's own window, and two
-# policies that adapt, with the settings that tuning chooses, as in [01](01_quickstart.ipynb).
+# Here all prompts are replayed. Without a number, `pearl` takes the window γ = round(c), here 8. Its
+# rivals are the best fixed length, 5, the fixed length of PEARL's own window, and two policies that
+# adapt, with the settings that tuning chooses, as in [01](01_quickstart.ipynb). The trace has
+# drafts of at most 16 tokens: `max_draft=16`.
 
 # %%
-result = simkit.replay(
-    trace,
-    [
-        "fixed(4)",
-        "fixed(10)",
-        "heuristic(initial=7)",
-        "confidence(threshold=0.3)",
-        "pearl",
-        "pearl(pre_verify=false)",
-        "pearl(post_verify=false)",
-        "pearl(colocated=true)",
-        "prophet",
-    ],
-)
+confidence = "confidence(threshold=0.4, max_draft=16)"
+cumulative = "cumulative_confidence(threshold=0.15, max_draft=16)"
+rivals = ["fixed(5)", "fixed(8)", confidence, cumulative, "prophet(max_draft=16)"]
+parts = ["pearl(pre_verify=false)", "pearl(post_verify=false)", "pearl(colocated=true)"]
+result = simkit.replay(trace, [*rivals, "pearl", *parts], COST)
 result
 
 # %%
-rivals = ["fixed(4)", "fixed(10)", "heuristic(initial=7)", "confidence(threshold=0.3)", "prophet"]
-pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
+pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals]).drop("notes")
 
 # %% [markdown]
-# **What it shows.** PEARL does not differ measurably from the best fixed length, 1.05 [1.00, 1.11],
-# nor from the policies that adapt: 1.00 [0.95, 1.04] times as fast as `heuristic`, 1.00 [0.95,
-# 1.05] as `confidence`. Nearly all drafting is hidden behind target passes. `draft s` counts only
-# the time that drafting adds to them: 4 s, instead of 59 s for `fixed(4)`. But nothing else is
-# saved, and verification takes most of it back, 215 s instead of 174: PEARL takes more target
-# passes and checks ten tokens in those that verify a draft.
+# **What it shows.** PEARL is 1.14 [1.11, 1.18] times as fast as the best fixed length, 1.06 [1.04,
+# 1.08] times as `confidence`, and 1.03 [1.01, 1.06] times as `cumulative_confidence`. All drafting
+# is hidden behind target passes: `draft s`, the time that drafting adds to them, is 0, instead of
+# 28 s for `fixed(5)`. But nothing else is saved, and verification takes most of it back, 69 s
+# instead of 51: PEARL takes more target passes.
 #
-# Against drafts as long as its own window, `fixed(10)`, it is 1.27 [1.20, 1.36] times as fast. But
-# it does more work: 106,445 draft passes instead of 69,088 (1.54 times), and 11,092 target passes
-# instead of 7,085 (1.57 times).
+# Against drafts as long as its own window, `fixed(8)`, it is 1.21 [1.19, 1.23] times as fast. But
+# it does more work: 23,578 draft passes instead of 15,082 (1.56 times), and 3,064 target passes
+# instead of 1,922 (1.59 times).
 #
 # **The paper's.** 1.36–1.55 times as fast as plain speculation at its best length (Tables 2 and 3).
-# **Not distinguishable** from equal speed here, and the paper's gains lie above our interval: this
-# pair accepts less, and its drafts are cheap. PEARL runs both models more often than plain
+# **Agrees in sign**; the gain is smaller here. PEARL runs both models more often than plain
 # speculation with the same window, which **agrees** with Table 11 (1.29–1.42 times).
 #
-# **Caveat.** `prophet` is an upper bound only for policies that draft and verify in turn, not for
-# PEARL; here it is still faster than PEARL. And PEARL needs a second device. If both models share
-# one device and their times add up (`colocated=true`, the worst case), it is no faster than the
-# target alone, 0.98 [0.89, 1.08].
+# **Caveat.** Acceptance and times are of different pairs. `prophet` is an upper bound only for
+# policies that draft and verify in turn, not for PEARL; here it is still faster than PEARL. And
+# PEARL needs a second device. If both models share one device and their times add up
+# (`colocated=true`, the worst case), it is slower than `fixed(5)`: 1.29 [1.17, 1.41] times as fast
+# as the target alone, instead of 2.08.
 
 # %% [markdown]
 # ## What is each strategy worth?
 
 # %%
-figures.pearl_strategies(study)
+figures.pearl_strategies(study, cost=COST)
 
 # %%
-drafts = result.steps("fixed(10)")
+drafts = result.steps("fixed(8)")
 drafts.select(
     first_token_rejected=(pl.col("accepted") == 0).mean(),
     whole_draft_accepted=(pl.col("accepted") == pl.col("proposed")).mean(),
 )
 
 # %% [markdown]
-# **What it shows.** Without pre-verify PEARL keeps 0.81 [0.75, 0.86] of its speed, without
-# post-verify 0.97 [0.96, 0.98]. Under the times of PEARL's DeepSeek pair, where the window is 4, it
-# is 0.84 [0.79, 0.88] and 0.94 [0.92, 0.96].
+# **What it shows.** Both help: without pre-verify PEARL keeps 0.89 [0.87, 0.90] of its speed,
+# without post-verify 0.93 [0.91, 0.95].
 #
 # **The paper's.** In Table 4 post-verify matters more (stars in the figure: 0.92 without
 # pre-verify, 0.68 without post-verify). **The order differs.** PEARL's section 4.3 has the reason:
 # pre-verify helps where the first token is rejected, post-verify where whole drafts are accepted.
-# Of this pair's drafts of ten, 38% fail at the first token and 9% are accepted whole; the paper's
-# pairs accept runs of 27 to 40 tokens (Table 7).
+# Of this pair's drafts of eight, 27% fail at the first token and 21% are accepted whole; the
+# paper's pairs accept runs of 27 to 40 tokens (Table 7).
 
 # %% [markdown]
 # ## Which window?
+#
+# PEARL with window γ drafts up to 2γ tokens ahead, so the trace above has no windows over 8. From
+# here on all cells use a toy pair, `reference`: it has drafts of 40 tokens, 72% of draft tokens are
+# accepted, and it was timed on a CPU (c = 9.7).
 
 # %%
-figures.pearl_window(study)
+toy = Study(TOY)
+figures.pearl_window(toy)
 
 # %% [markdown]
 # **What it shows.** The best window is 9 on code, prose, math and all prompts, 8 on german;
@@ -172,7 +174,7 @@ costs = {c: simkit.costs.Linear(draft_s=1, target_s=c) for c in (2, 4, 8, 12, 24
 shown = ["chosen", "speedup", "against", "against_lo", "against_hi"]
 pl.concat(
     [
-        simkit.tune(trace, "pearl(window=1:20)", cost, reference=rival)
+        simkit.tune(toy.trace, "pearl(window=1:20)", cost, reference=rival)
         .frame.tail(1)
         .select(pl.lit(rival).alias("rival"), pl.lit(c).alias("c"), *shown)
         for rival in rivals
@@ -193,14 +195,14 @@ pl.concat(
 # **The paper's.** Its pairs have c between 2.7 and 5.4 (from the speeds of Table 10), where PEARL
 # wins here too.
 #
-# **Caveat.** PEARL with window γ drafts up to 2γ tokens ahead, and the trace has drafts of 40
-# tokens. So the longest window that can be tried is 20, and at c = 24 PEARL may be a little faster
+# **Caveat.** The longest window that can be tried is 20, and at c = 24 PEARL may be a little faster
 # than that row shows.
 
 # %% [markdown]
 # ## Now with your trace
 #
-# Set `TRACE` to its folder. It is made by
+# Set `TRACE` and `TOY` to its folder, and `COST` to `"measured"`, the trace's own times. The folder
+# is made by
 #
 #     simkit record --target TARGET --draft DRAFT --prompts prompts.jsonl --out my-trace
 #     simkit calibrate my-trace --target TARGET --draft DRAFT

@@ -4,12 +4,8 @@
 # With one request at a time a device has capacity to spare, and verifying drafts uses it. A server
 # with many requests has less to spare: each token that is verified and rejected takes the place of
 # another request's token. Here a simulated server runs many requests of a recorded trace at once,
-# under rules that engines use.
-#
-# What a request accepts is recorded in the trace and exact. Batches, waiting and draft lengths that
-# follow the load depend on the schedule, which is simulated. Times are those of Qwen3-8B and
-# Qwen3-0.6B on an H200, from the [latency atlas](../docs/costs.md#the-latency-atlas); acceptance is
-# that of the toy pair that comes with simkit.
+# under rules that engines use. What a request accepts is recorded and exact. Batches, waiting and
+# draft lengths that follow the load depend on the schedule, which is simulated.
 
 # %%
 import polars as pl
@@ -19,120 +15,135 @@ from analysis import Study, figures, serving
 
 _ = pl.Config.set_tbl_rows(20)
 
+# %% [markdown]
+# The target is SmolLM2-135M-Instruct, a small chat model, greedy, on 56 prompts. Its draft `q3-g32`
+# is the same model rounded to 3 bits a weight: 80% of its tokens are accepted, as in the papers
+# ([ladder](../docs/ladder.md)). Such a draft is the target with noise, not an independent small
+# model, and as slow as its target. So `COST` names the times of another pair, Qwen2.5-32B with
+# Qwen2.5-0.5B on an H200 GPU ([costs](../docs/costs.md#the-latency-atlas)). There a draft pass
+# takes an eighth of the target's. One section uses a toy pair, `reference`.
+
 # %% tags=["parameters"]
-TRACE = "reference"
+TRACE = "ladder/drafters/q3-g32"
+COST = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
+TOY = "reference"
 
 # %% [markdown]
 # ## Does what wins at batch 1 win at 64?
 
 # %%
 study = Study(TRACE)
-figures.load_crossover(study)
+figures.load_crossover(study, cost=COST)
 
 # %% [markdown]
 # **What it shows.** The numbers are throughputs relative to no drafts. With one request in flight,
-# drafting one token a step has 1.06 [1.04, 1.08]; with 64 it has 0.83, with 256 0.61. It falls
-# below 1 at about 20 requests in flight, [11, 36]. Three tokens do not differ measurably from none
-# up to 16 requests and lose from 32 on; five and seven lose everywhere. `ema` does as well as three
-# tokens up to 16 in flight, has 0.94 [0.88, 1.00] with 32, and hardly drafts from 64 on, where it
-# is within 1% of no drafts. `budget` verifies fewer tokens than it drafts. But it drafts seven a
-# step, and here a draft pass takes half as long as a target pass, so it is as slow as `static(7)`.
-# `prophet`, which knows what will be accepted, has 1.48 with one request, and less than no drafts
-# from 4 requests on: all requests wait for the draft passes of the longest draft in the batch. So
-# `prophet` is no upper bound for a batch.
+# five tokens a step have 2.07 [1.89, 2.25], three 1.98 [1.87, 2.08], and one 1.53 [1.49, 1.56].
+# With 64, one, three and five have 1.10 to 1.13 and do not differ measurably. With 256, all fixed
+# lengths lose: one token has 0.92 [0.90, 0.94], seven have 0.72 [0.59, 0.85]. Seven fall below 1 at
+# about 73 requests in flight, [53, 101], three at 106 [93, 121], one at 128 [113, 146]. `ema` is at
+# least as fast as three tokens up to 16 in flight. From 64 on it hardly drafts, although three
+# tokens still gain 13% [9%, 16%] at 64. `budget` drafts seven tokens and verifies fewer; from 64
+# requests on it is faster than `static(7)`. `prophet`, which knows what will be accepted, has 2.97
+# [2.68, 3.25] with one request. With 16 it is slower than five tokens, 1.46 against 1.66: all
+# requests wait for the draft passes of the longest draft in the batch. So `prophet` is no upper
+# bound for a batch.
 #
 # **The engines'.** The shape agrees with published results. In vLLM #52362 seven tokens fall behind
 # no drafts somewhere above 32 requests (at 256: 7,852 against 8,879 tokens a second). SGLang
-# switches drafts off from 64 requests on. Drafts stop paying at more requests there than here,
-# because they cost less.
+# switches drafts off from 64 requests on. In SpecDecode-Bench five tokens are faster than three at
+# batch 1 and slower at 64. Here they are faster at 1, too; at 64 they do not differ measurably.
 #
 # **Caveat.** Batches over 64 were not timed; their times are extrapolated linearly. The start and
 # the end of each run are left out, because batches are not full then.
 
 # %% [markdown]
-# ## And where drafts are cheap?
+# ## And where drafts are expensive?
 #
-# Qwen2.5-32B with a draft model of 0.5B: a draft pass takes an eighth of the target's.
+# Qwen3-8B with a draft model of 0.6B (`serving.COST`): a draft pass takes half as long as the
+# target's.
 
 # %%
-CHEAP = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
 over = ["steady_against", "steady_against_lo", "steady_against_hi"]
 shown = ["controller", "value", "steady_tokens_s", *over, "length"]
 lengths = ["none", "static(1)", "static(3)", "static(7)", "ema", "goodput"]
-true = simkit.serve(TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=1024, seeds=4)
-true.frame.select(shown)
+expensive = simkit.serve(
+    TRACE, lengths, serving.COST, concurrency=[1, 16, 64], requests=1024, seeds=4
+)
+expensive.frame.select(shown)
 
 # %% [markdown]
 # **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none.
-# With one request, three tokens have 1.78 ±0.19 and `ema` 1.86 ±0.18. With 64 in flight the order
-# is reversed: one token is first, 1.13 ±0.07, then three, 1.09 ±0.12, and seven have 0.87 ±0.14.
-# Intervals are over prompts and therefore wide. `goodput`, which is given the times, is within the
-# interval of the best length at each load.
-#
-# **The engines'.** SpecDecode-Bench finds the same reversal: at batch 1 five tokens are faster than
-# three and one, at 64 three are faster than five.
+# With one request, one token has 1.10 ±0.03, three have 1.07 ±0.06, and seven 0.83 ±0.11. With 16,
+# only one token gains, 1.03 ±0.01. With 64, all fixed lengths lose: one token has 0.84 ±0.02, three
+# have 0.78 ±0.03. `ema` stops drafting there and does not differ measurably from none. `goodput`
+# decides by a linear fit to the times. With 64 it still drafts one token, and is as slow as
+# `static(1)`.
 
 # %% [markdown]
 # ## Who wins where: drafters
 #
 # Like PARD-2's Fig. 1, the figure shows tokens a second of one user and of the whole device, for
-# batches of 1 to 64.
+# batches of 1 to 64. It uses the toy pair's `reference`, because several kinds of drafter are
+# attached to it. Of the tokens of its draft model, `own`, 72% are accepted.
 
 # %%
-figures.load_frontier(study)
+figures.load_frontier(Study(TOY), cost=COST)
 
 # %% [markdown]
-# **What it shows.** `suffix` is far ahead at every batch, 286 tokens a second at batch 1 and 9,400
-# on the device at 64 with three tokens, because the greedy outputs loop and its drafts cost no
-# pass. PARD-2, which drafts in one pass, is ahead of the draft model with three tokens at batch 1
-# (149 against 120 tokens a second) and behind no drafts at 64 (4,430 against 5,860). The table by
-# batch size drafts less in large batches. At 64 that gives the draft model more throughput (4,890
-# against 4,190) and `suffix` less, because longer `suffix` drafts cost nothing.
+# **What it shows.** With three tokens, `suffix` is ahead at every batch: 111 [98, 124] tokens a
+# second for a user at batch 1, and 3,750 [3,480, 4,020] on the device at 64, because the greedy
+# outputs loop and its drafts cost no pass. PARD-2, which drafts in one pass, and the draft model do
+# not differ measurably at batch 1 (89 and 92 tokens a second). At 64 the draft model is ahead of
+# PARD-2 (2,530 against 2,230), which does not differ measurably from no drafts (2,320). The table
+# by batch size (`by_batch`) drafts less in large batches. At 64 that gives PARD-2 more throughput,
+# 2,590 [2,540, 2,630], and `suffix` less, because longer `suffix` drafts cost nothing.
 #
-# **The paper's.** In Fig. 1 PARD-2 stays ahead up to 64; here it does not: its drafts are accepted less often.
+# **The paper's.** In Fig. 1 PARD-2 stays ahead up to 64. Here it is ahead of no drafts at 64 only
+# with `by_batch`: its drafts are accepted less often.
 #
-# **Caveat.** The passes of `pard2` and `eagle` are priced as those of the 0.6B model. That is too
+# **Caveat.** The passes of `pard2` and `eagle` are priced as those of the 0.5B model. That is too
 # expensive for an EAGLE chain of one layer.
 
 # %% [markdown]
 # ## How long does one wait?
 
 # %%
-figures.load_latency(study)
+figures.load_latency(study, cost=COST)
 
 # %% [markdown]
 # **What it shows.** Drafts lower one latency and raise another. At 3 requests a second the median
-# time per token is 8 ms with one token drafted, 9 ms without drafts. But its 99th percentile is
-# higher: 13 ms with one token, 22 ms with three, because requests whose drafts are rejected still
-# pay for drafting. The first token comes later, too: after 39 ms with one token and 63 ms with
-# three, instead of 23 ms. The draft model must read the prompt as well, and a new prompt waits for
-# longer iterations. Each curve bends upwards where its server saturates: at 23 requests a second
-# with three tokens, 27 with one, 31 under `ema`, which then hardly drafts, and 32 without drafts.
+# time per token is 13 ms [11, 15] with three tokens, 17 ms [16, 18] with one, and 25 ms [24, 26]
+# without drafts. The 99th percentile is lower, too: 20 ms with three and 21 ms with one, instead of
+# 28 ms. Three and one do not differ measurably there, because requests whose drafts are rejected
+# still pay for drafting. The first token comes later: after 109 ms with three and 89 ms with one,
+# instead of 74 ms. The draft model must read the prompt as well, and a new prompt waits for longer
+# iterations. Each curve bends upwards where its server saturates: at 12.6 requests a second without
+# drafts and under `ema`, which then hardly drafts, 14.0 with one token, and 14.3 with three.
 
 # %% [markdown]
 # ## What do controllers do in a burst?
 
 # %%
-figures.load_timeline(study)
+figures.load_timeline(study, cost=COST)
 
 # %% [markdown]
-# **What it shows.** `ema` and `by_batch` verify three tokens a request before the burst and one or
-# none in it, and have emptied the queue soon after. `budget` goes on with four to seven and is busy
-# for about five seconds longer: it weighs how likely tokens are to be accepted, but not what
-# drafting them costs.
+# **What it shows.** Before the burst `ema` verifies three tokens a request, `by_batch` three to
+# five, and `budget` five to six. In the burst `budget` verifies about four, `by_batch` one, and
+# `ema` none. Drafts still pay with 64 requests in flight, so `ema`'s batch stays full about a
+# second longer.
 
 # %% [markdown]
 # ## How many are served in time?
 
 # %%
-figures.load_goodput(study)
+figures.load_goodput(study, cost=COST)
 
 # %% [markdown]
 # **What it shows.** Each request has a limit on the time to its first token and on its time per
-# token. When 17 requests arrive a second, most are served in time without drafts: 13.9 [11.6, 16.1]
-# a second, against 8.7 [4.7, 12.7] with one token, 7.5 under `ema` and 6.1 with three. All rules
-# here look at the whole batch, and no rule helps the request that falls behind. `goodput`, which
-# maximises tokens a second, does as well as one token.
+# token, 27 ms. When 8.8 requests arrive a second, most miss the second limit without drafts: 0.6
+# [0, 1.5] a second are served in time, against 7.5 [6.1, 9.0] with one token and 7.9 [6.8, 9.0]
+# with three. At higher rates the rules that draft do not differ measurably. All rules here look at
+# the whole batch, and no rule helps the request that falls behind.
 
 # %% [markdown]
 # ## A controller of one's own
@@ -147,37 +158,38 @@ figures.load_goodput(study)
 
 # %%
 own = ["none", "static(1)", serving.fewer]
-few = simkit.serve(TRACE, own, CHEAP, concurrency=[1, 16], requests=256, seeds=3)
+few = simkit.serve(TRACE, own, COST, concurrency=[1, 16], requests=256, seeds=3)
 few.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** With one request it drafts four tokens and has 1.80 ±0.10, more than one token
-# (1.46 ±0.06). With 16 in flight it drafts nothing most of the time and has 1.03 ±0.01, less than
-# one token (1.35 ±0.06): it stops drafting too early. A controller that needs a state or feedback
+# **What it shows.** With one request it drafts four tokens and has 2.07 ±0.21, more than one token
+# (1.53 ±0.05). With 16 in flight it drafts nothing most of the time and has 1.03 ±0.01, less than
+# one token (1.35 ±0.04): it stops drafting too early. A controller that needs a state or feedback
 # is a subclass of `simkit.serving.Plain`.
 
 # %% [markdown]
 # ## Drawn outcomes against true ones
 #
 # vLLM can draw outcomes from given acceptance rates by depth, and so can the simulator. Here the
-# rates are the trace's own conditional ones.
+# rates are the trace's own conditional ones, and the times those of `COST`.
 
 # %%
-depths = figures.drafters_by_depth(study).frame
-rates = depths.filter(drafter="own", positions="all", series="conditional").sort("depth")
-given = rates["acceptance"].to_list()[:7]
-drawn = simkit.serve(
-    TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=1024, seeds=4, rates=given
+rates = figures.position_decay(study).frame.filter(series="conditional").sort("depth")
+given = {"true": None, "drawn": rates["acceptance"].to_list()[:7]}
+pl.concat(
+    simkit.serve(
+        TRACE, lengths[:-1], COST, concurrency=[1, 64], requests=1024, seeds=4, rates=r
+    ).frame.select(pl.lit(name).alias("outcomes"), *shown)
+    for name, r in given.items()
 )
-drawn.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Intervals are much narrower, ±0.01 instead of ±0.19 with true outcomes, and
-# speeds are lower: with one request three tokens have 1.65 instead of 1.78, and seven 1.58 instead
-# of 1.67; with 64 in flight three have 1.01 instead of 1.09. The rates were taken from the longest
-# drafts. Their steps start after a rejection more often, so the first token's rate is 0.62, while
-# drafts of three have 0.69. `ema` at batch 1 stays near three tokens (2.97 on average, 3.19 with
-# true outcomes), because drawn outcomes have no easy stretches to adapt to.
+# **What it shows.** With one request intervals are much narrower, ±0.02 instead of ±0.12 for three
+# tokens, and speeds are lower: three tokens have 1.84 instead of 1.98, and with 64 in flight 1.07
+# instead of 1.13. The rates were taken from drafts of 16 tokens. Their steps start after a
+# rejection more often, so the first token's rate is 0.71, while drafts of three have 0.76. `ema` at
+# batch 1 stays near three tokens (3.01 on average, 3.55 with true outcomes), because drawn outcomes
+# have no easy stretches to adapt to.
 #
 # **Caveat.** Drawn outcomes are independent of each other. A trace's are not: some outputs are easy
 # throughout, others hard throughout.
@@ -185,5 +197,5 @@ drawn.frame.select(shown)
 # %% [markdown]
 # ## Now with your trace
 #
-# Put its folder into the first cell. Give the figures a `cost`: `simkit latency --grid` times batches on your
-# machine. `simkit serving TRACE --controller ema --rate 5` prints the same tables.
+# Set `TRACE` and `TOY` to its folder, and `COST` to its times: `simkit latency --grid` times
+# batches on your machine. `simkit serving TRACE --controller ema --rate 5` prints the same tables.
