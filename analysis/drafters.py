@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,12 @@ class DrafterGroup(NamedTuple):
         return {name: at.trace.manifest.spec or "" for name, at in self.replays.items()}
 
 
-def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False) -> DrafterGroup:
+def side_by_side(
+    study: Study,
+    cost: AnyCost | None = None,
+    timed: bool = False,
+    only: Collection[str] = (),
+) -> DrafterGroup:
     """The drafters of a recording, under one cost.
 
     Args:
@@ -42,6 +48,7 @@ def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False)
         cost: see `simkit.replay`; None means what was measured with the recording and with each
             drafter.
         timed: leave out those for which there are no times.
+        only: names of those that are asked for; none means all.
 
     Raises:
         MissingError: there is only one drafter; or none has times, and they are asked for.
@@ -52,6 +59,7 @@ def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False)
     if recording.path is None or not recording.drafters:
         raise MissingError(f"the trace {ALONE}")
     names = ([] if recording.manifest.kind == "target" else [OWN]) + recording.drafters
+    names = [name for name in names if not only or name in only]
     found: dict[str, Replays] = {}
     why: dict[str, list[str]] = {}
     for name in names:

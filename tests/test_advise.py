@@ -163,6 +163,7 @@ def test_drafters_and_loads_that_are_asked_for(capsys):
     assert ended == 0, said
     (record,) = json.loads(out)
     assert {row["drafter"] for row in record["rows"]} == {"own"}
+    assert "eagle" not in out + said and "different pairs" in out + said
     assert [one["requests"] for one in record["load"]["at"]] == [2, 8]
     assert "no drafter 'owm'" in refused(capsys, *words[:-1], "owm")
 

@@ -153,12 +153,9 @@ def tried(
     Raises:
         MissingError: there are no times, or nothing can be replayed.
     """
-    replays, gone = _drafters(study, cost)
     for name in drafters:
         study.trace.with_drafter(name)  # refuses a name that is not there
-    replays = {name: at for name, at in replays.items() if not drafters or name in drafters}
-    if not replays:
-        raise MissingError(f"nothing to choose from: {'; '.join(gone)}")
+    replays, gone = _drafters(study, cost, drafters)
     found = _Tried(replays, refused or (lambda drafter, policy: ""), progress)
     for drafter in replays:
         found(drafter)
@@ -236,7 +233,9 @@ def _by_reason(why: Mapping[tuple[str, str], str]) -> list[str]:
     return lines
 
 
-def _drafters(study: Study, cost: AnyCost | None) -> tuple[dict[str, Replays], list[str]]:
+def _drafters(
+    study: Study, cost: AnyCost | None, only: Collection[str]
+) -> tuple[dict[str, Replays], list[str]]:
     """Replays of each chain drafter by name, and why others are missing.
 
     Raises:
@@ -244,7 +243,7 @@ def _drafters(study: Study, cost: AnyCost | None) -> tuple[dict[str, Replays], l
     """
     trace = study.trace
     if trace.recording is None and trace.path is not None and trace.drafters:
-        found, gone = side_by_side(study, cost, timed=True)
+        found, gone = side_by_side(study, cost, timed=True, only=only)
     else:
         name = trace.path.name if trace.recording is not None and trace.path is not None else OWN
         found, gone = {name: of(study, cost)}, []
@@ -252,6 +251,6 @@ def _drafters(study: Study, cost: AnyCost | None) -> tuple[dict[str, Replays], l
     gone = [*gone, *([f"{', '.join(trees)}: trees are not tried."] if trees else [])]
     kept = {name: at for name, at in found.items() if name not in trees}
     if not kept:
-        raise MissingError("; ".join(gone))
+        raise MissingError(f"nothing to choose from: {'; '.join(gone)}")
     _ = next(iter(kept.values())).charge
     return kept, gone
