@@ -250,6 +250,15 @@ def test_targets_of_make_exist():
                 assert re.search(rf"^{word}:", makefile, re.MULTILINE), (page, line, word)
 
 
+@pytest.mark.parametrize("file", ["Makefile", "traces/recipes/Makefile"])
+def test_no_recipe_takes_the_place_of_another(file):
+    """The last of two definitions would be run in the place of the first."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    names = re.findall(r"^define (\w+)|^(\w+) *:?=|^([\w-]+):", text, re.MULTILINE)
+    found = ["".join(name) for name in names]
+    assert len(found) == len(set(found)), sorted(n for n in set(found) if found.count(n) > 1)
+
+
 def test_extras_to_install_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
