@@ -72,6 +72,7 @@ ON_THE_RUNG = (  # others need times of heads, longer drafts or outputs, other d
     "dynamic_policies",
     "policies_by_task",
     "pacer_components",
+    "pacer_attention",
     "pacer_criteria",
     "pacer_block",
     "pacer_growth",

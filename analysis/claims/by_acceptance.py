@@ -227,9 +227,10 @@ def turns(verdicts: Sequence[Verdict], at: Sequence[float]) -> str:
         return "cannot be tested" if set(verdicts) == {Verdict.UNTESTED} else "undecided"
     holds = [one for one, _ in decided]
     ends = f"from {_share(decided[0][1])} to {_share(decided[-1][1])}"
+    if len(decided) == 1:
+        ends = f"at {_share(decided[0][1])}, {_rest(verdicts)} elsewhere"
     if len(set(holds)) == 1:
-        where = ends if len(decided) > 1 else f"at {_share(decided[0][1])}, undecided elsewhere"
-        return f"{'holds' if holds[0] else 'does not hold'} {where}"
+        return f"{'holds' if holds[0] else 'does not hold'} {ends}"
     changes = [k for k in range(1, len(holds)) if holds[k] != holds[k - 1]]
     if len(changes) > 1:
         return f"turns {len(changes)} times"
@@ -237,6 +238,14 @@ def turns(verdicts: Sequence[Verdict], at: Sequence[float]) -> str:
     if holds[-1]:
         return f"holds from {_share(high)} on, not up to {_share(low)}"
     return f"holds up to {_share(low)}, not from {_share(high)} on"
+
+
+def _rest(verdicts: Sequence[Verdict]) -> str:
+    """What became of a claim where it is not decided."""
+    rest = {one for one in verdicts if one not in _DECIDED}
+    if rest == {Verdict.UNTESTED}:
+        return "cannot be tested"
+    return "undecided or not tested" if Verdict.UNTESTED in rest else "undecided"
 
 
 def _mark(one: Finding) -> str:
