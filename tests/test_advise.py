@@ -164,6 +164,7 @@ def test_drafters_and_loads_that_are_asked_for(capsys):
     (record,) = json.loads(out)
     assert {row["drafter"] for row in record["rows"]} == {"own"}
     assert "eagle" not in out + said and "different pairs" in out + said
+    assert "no time for the head acceptance_head: its calls are not charged" in out + said
     assert [one["requests"] for one in record["load"]["at"]] == [2, 8]
     assert "no drafter 'owm'" in refused(capsys, *words[:-1], "owm")
 

@@ -16,6 +16,7 @@ from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.policies import PolicyError, Setting, acceptance_fit, rate_optimal
 from simkit.policies.acceptance_fit import fit_acceptance
+from simkit.simulator import rule_time
 from simkit.simulator import step_costs as charges
 from simkit.simulator.run import run
 from simkit.simulator.step_costs import Charge
@@ -361,3 +362,15 @@ def test_bound_policies_keep_their_spec():
         policy = policies.parse(spec)
         assert str(policy) in (spec, "rate_optimal(score=draft_prob_raw, folds=3)")
         assert str(bound(policy, trace)) == str(policy)
+
+
+def test_what_a_process_measures_of_a_rule_changes_no_step(monkeypatch):
+    """The atlas has no times of rules: the rule's own is charged, and does not make it stop."""
+    cost, found = "atlas(target=qwen3-8b, draft=qwen3-0.6b)", []
+    for seconds in (1e-7, 1e-3):
+        monkeypatch.setattr(rule_time, "_seconds", lambda policy, script, s=seconds: (s, True))
+        rule_time.MICROBENCHMARKS.forget()
+        found.append(simkit.replay("reference", "rate_optimal(max_draft=12)", cost).records()[0])
+    rule_time.MICROBENCHMARKS.forget()
+    assert found[0]["policy_s"] < found[1]["policy_s"] / 1000
+    assert found[0]["steps"] == found[1]["steps"] and found[0]["drafted"] == found[1]["drafted"]

@@ -58,6 +58,8 @@ def test_acceptance_is_the_share_of_accepted_rows(pairs, found):
         ([FAILS, OPEN, FAILS], "does not hold from 40% to 80%"),
         ([FAILS, OPEN, HOLDS], "holds from 80% on, not up to 40%"),
         ([HOLDS, FAILS, FAILS], "holds up to 40%, not from 60% on"),
+        ([OPEN, FAILS, HOLDS], "holds from 80% on, not at 60%"),
+        ([FAILS, HOLDS, OPEN], "holds at 60%, not up to 40%"),
         ([HOLDS, FAILS, HOLDS], "turns 2 times"),
         ([OPEN, HOLDS, OPEN], "holds at 60%, undecided elsewhere"),
         ([OPEN, HOLDS, UNTESTED], "holds at 60%, undecided or not tested elsewhere"),

@@ -474,8 +474,9 @@ def test_rate_optimal_charges_its_own_rule(score):
     assert seconds[0.1] < seconds[0.0]
 
 
-def test_rate_optimal_charges_a_rule_that_the_cost_has_no_time_for(monkeypatch):
-    """Under measured times without its own, what a microbenchmark of the rule says."""
+@pytest.mark.parametrize(("timed", "weighed_s"), [({"svip": 0.125}, 0.25), ({}, 0.0)])
+def test_rate_optimal_charges_a_rule_that_the_cost_has_no_time_for(monkeypatch, timed, weighed_s):
+    """Beside times of other rules it weighs a microbenchmark's; alone, that is charged only."""
     from simkit.costs.base import RuleTime
     from simkit.simulator import step_costs as module
 
@@ -483,9 +484,13 @@ def test_rate_optimal_charges_a_rule_that_the_cost_has_no_time_for(monkeypatch):
         def rule_time(self, name):
             return None
 
+        def timed_rules(self):
+            return timed
+
     monkeypatch.setattr(module, "time_rule", lambda *_: RuleTime(0.25, "made up"))
     trace = iid(20, 50, 0.7, max_draft=12, seed=1)
     layout = layout_of(trace)
     charge = Charge(Untimed(draft_s=0.05, target_s=1.0), layout, 1)
     bound = policies.parse("rate_optimal(max_draft=12)").bind(Setting(layout, charge, 1))
-    assert bound.params.price[0, :12] == pytest.approx(0.05 + 0.25)
+    assert bound.params.price[0, :12] == pytest.approx(0.05 + weighed_s)
+    assert charge.call_s(bound) == 0.25

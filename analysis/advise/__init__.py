@@ -83,7 +83,7 @@ def advise(
         load=at_load,
         engine=engine or "",
         config=config,
-        notes=tuple(dict.fromkeys([*notes, *_notes(study, watched)])),
+        notes=tuple(dict.fromkeys([*notes, *_free_heads(found), *_notes(study, watched)])),
         **facts,
     )
 
@@ -118,6 +118,13 @@ def _own(study: Study) -> str:
     if source is not None and source.drafter:
         return f"{source.drafter} (the imported drafter)"
     return "the recorded draft model"
+
+
+def _free_heads(found: Field) -> list[str]:
+    """Which heads' calls cost nothing, because there is no time for them, a line each."""
+    asked = [(found.replays[one.setting.drafter].charge, one.held.policy) for one in found.families]
+    free = [policy.head for charge, policy in asked if charge and charge.calls_for_nothing(policy)]
+    return [f"the cost has no time for the head {one}: its calls are not charged" for one in free]
 
 
 def _notes(study: Study, watched: priced.Priced) -> list[str]:

@@ -234,10 +234,20 @@ def turns(verdicts: Sequence[Verdict], at: Sequence[float]) -> str:
     changes = [k for k in range(1, len(holds)) if holds[k] != holds[k - 1]]
     if len(changes) > 1:
         return f"turns {len(changes)} times"
-    low, high = decided[changes[0] - 1][1], decided[changes[0]][1]
-    if holds[-1]:
-        return f"holds from {_share(high)} on, not up to {_share(low)}"
-    return f"holds up to {_share(low)}, not from {_share(high)} on"
+    low = _range([share for _, share in decided[: changes[0]]], at)
+    high = _range([share for _, share in decided[changes[0] :]], at)
+    return f"holds {high}, not {low}" if holds[-1] else f"holds {low}, not {high}"
+
+
+def _range(some: Sequence[float], at: Sequence[float]) -> str:
+    """Where neighbours decide a claim alike, in words; who decides nothing is passed over."""
+    if some[-1] == at[-1]:
+        return f"from {_share(some[0])} on"
+    if some[0] == at[0]:
+        return f"up to {_share(some[-1])}"
+    if len(some) == 1:
+        return f"at {_share(some[0])}"
+    return f"from {_share(some[0])} to {_share(some[-1])}"
 
 
 def _rest(verdicts: Sequence[Verdict]) -> str:

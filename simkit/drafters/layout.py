@@ -143,7 +143,7 @@ class Layout(ABC):
         where = f"sequence {number}, position {start}: depth {depth}"
         recorded, deepest = self._recorded(sequence, start), self.trace.max_draft
         if depth <= recorded:
-            return ReplayError(f"{where} was not scored; score the trace that deep")
+            return ReplayError(f"{where} was not scored; give max_draft, or score deeper")
         if depth <= deepest:  # an imported draft may be shorter than others
             return ReplayError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(

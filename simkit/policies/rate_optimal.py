@@ -175,7 +175,7 @@ class RateOptimal(NumericPolicy):
         for array in arrays:
             array.flags.writeable = False
         params = RateOptimalParams(*arrays, _frozen(price), shift, rate, self.max_draft)
-        call_s = charge.call_s(self._with(params))  # what times a rule must have the rule
+        call_s = charge.weighed_s(self._with(params))  # what times a rule must have the rule
         params = params._replace(price=_frozen(price + call_s))
         return self._settled(params, setting)
 

@@ -295,7 +295,10 @@ class Charge:
 
         _, seconds = total(policy, Setting(self.layout, self, self.first))
         assert seconds is not None
-        return sum(float(seconds[part].sum()) for part in PARTS if part != "prefill_s")
+        spent = {part: float(seconds[part].sum()) for part in PARTS if part != "prefill_s"}
+        if spent["policy_s"]:
+            spent["policy_s"] *= self.weighed_s(policy) / self.call_s(policy)
+        return sum(spent.values())
 
     def rule_time(self, policy: Policy) -> RuleTime | None:
         """What one decision takes, its head's call apart, and how that was found out.
@@ -318,6 +321,17 @@ class Charge:
         """
         taken = self.rule_time(policy)
         return _positive("policy", taken.seconds + self._head_s(policy)) if taken else 0.0
+
+    def weighed_s(self, policy: Policy) -> float:
+        """As `call_s`, for a rule that weighs a decision against what it may save.
+
+        Where the cost has no times of rules, the rule's own is this process's microbenchmark. It is
+        charged, but not weighed: else steps would differ from process to process.
+        """
+        known = (
+            not policy.looks or self.times.timed_rules() or self.times.rule_time(policy.timed_as)
+        )
+        return self.call_s(policy) if known else self._head_s(policy)
 
     def _head_s(self, policy: Policy) -> float:
         """A call of its head; a variant that was not timed takes as long as the policy's own."""

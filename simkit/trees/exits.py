@@ -244,5 +244,5 @@ class BestRate(Exit):
             price[:, :-1] = charge.drafting.block(wide, reached)
         nodes = np.minimum(found.made.cumsum(1), self.total - 1)
         verify_s = charge.verify(nodes + 1, context)
-        price[:, :-1] += np.diff(verify_s, axis=1) + charge.call_s(self)
+        price[:, :-1] += np.diff(verify_s, axis=1) + charge.weighed_s(self)
         return price
