@@ -114,7 +114,7 @@ class RateOptimal(NumericPolicy):
     k's score, P(the next is accepted | this one is, its score). For k = 0 it is the mean acceptance
     of a first token. Both, and the acceptance given a score, are isotonic fits to the prompts
     outside the sequence's own fold, see `AcceptanceFit`. The seconds are those at the step's own
-    context, and include this rule's own decisions and its head's calls.
+    context, and include its head's calls and, where the cost has times of rules, its own decisions.
 
     If one pass yields a whole draft, the whole pass is the price of its first token, and later
     tokens add only to the verification. So a draft is requested if, for some n, its first n tokens

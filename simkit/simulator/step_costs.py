@@ -331,7 +331,7 @@ class Charge:
         known = (
             not policy.looks or self.times.timed_rules() or self.times.rule_time(policy.timed_as)
         )
-        return self.call_s(policy) if known else self._head_s(policy)
+        return self.call_s(policy) if known else min(self.call_s(policy), self._head_s(policy))
 
     def _head_s(self, policy: Policy) -> float:
         """A call of its head; a variant that was not timed takes as long as the policy's own."""
