@@ -32,8 +32,9 @@ TRACES = (
     ("smollm2", GPU),
     ("smollm2-sampled", GPU),
     ("reference, 6 prompts", GPU),
+    ("ladder", GPU),
+    ("ladder-sampled", GPU),
 )
-
 
 HEADS = (
     "trace",
@@ -71,13 +72,14 @@ def halves(total_s: np.ndarray, seed: int = 0) -> Iterator[tuple[bool, float]]:
 def main() -> None:
     """Print a row a trace."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("traces", nargs="*", help="of those of the table")
+    parser.add_argument("traces", nargs="*", help="of those of the table, or folders")
+    parser.add_argument("--cost", help="of folders", default=GPU)
     given = parser.parse_args()
+    known = [row for row in TRACES if not given.traces or row[0] in given.traces]
+    names = {name for name, _ in known}
     print(*HEADS, sep=" | ")
     print(*("---" for _ in HEADS), sep=" | ")
-    for name, cost in TRACES:
-        if given.traces and name not in given.traces:
-            continue
+    for name, cost in [*known, *((one, given.cost) for one in given.traces if one not in names)]:
         total_s = seconds(name, cost)
         found = list(halves(total_s))
         sure = [lost for certain, lost in found if certain]

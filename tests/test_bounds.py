@@ -21,6 +21,7 @@ from simkit.simulator import step_costs as charges
 from simkit.simulator.run import run
 from simkit.simulator.step_costs import Charge
 from simkit.steps import compiled, interpreted
+from traces import load
 from traces.synthetic import iid
 
 CASES = settings(max_examples=25, deadline=None)
@@ -364,13 +365,21 @@ def test_bound_policies_keep_their_spec():
         assert str(bound(policy, trace)) == str(policy)
 
 
-def test_what_a_process_measures_of_a_rule_changes_no_step(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        (("reference",), "rate_optimal(max_draft=12)"),
+        (("reference-trees", "eagle-tree"), "best_rate"),
+    ],
+)
+def test_what_a_process_measures_of_a_rule_changes_no_step(monkeypatch, name, policy):
     """The atlas has no times of rules: the rule's own is charged, and does not make it stop."""
     cost, found = "atlas(target=qwen3-8b, draft=qwen3-0.6b)", []
     for seconds in (1e-7, 1e-3):
-        monkeypatch.setattr(rule_time, "_seconds", lambda policy, script, s=seconds: (s, True))
+        timed = rule_time.Timed(seconds, (), kept=True)
+        monkeypatch.setattr(rule_time, "_look_up", lambda policy, layout, t=timed: t)
         rule_time.MICROBENCHMARKS.forget()
-        found.append(simkit.replay("reference", "rate_optimal(max_draft=12)", cost).records()[0])
+        found.append(simkit.replay(load(*name), policy, cost).records()[0])
     rule_time.MICROBENCHMARKS.forget()
     assert found[0]["policy_s"] < found[1]["policy_s"] / 1000
     assert found[0]["steps"] == found[1]["steps"] and found[0]["drafted"] == found[1]["drafted"]

@@ -18,6 +18,7 @@ from simkit.costs import Linear
 from simkit.costs.passes import rounds_apart
 from simkit.fidelity.run import LivePlan
 from simkit.policies import Fixed
+from simkit.simulator.step_costs import PARTS
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps import tuning
 from traces import schema
@@ -132,6 +133,18 @@ def test_the_spread_of_times_is_in_the_interval():
         assert record["speedup_lo"] < record["speedup"] < record["speedup_hi"]
         widths.append(record["speedup_hi"] / record["speedup_lo"] - 1)
     assert 5 * widths[0] < widths[1] < 20 * widths[0]
+
+
+@pytest.mark.parametrize("policy", ["fixed(2)", "confidence_adaptive", "rate_optimal"])
+def test_the_spread_is_that_of_steps_under_each_draw(policy):
+    """Also where a rule's state lasts the run, so that prompts cannot be replayed alone."""
+    (run,) = simkit.replay("reference", policy).runs
+    steps, _ = run.steps()
+    priced = [
+        sum(float(charge.of_steps(run.bound, steps)[part].sum()) for part in PARTS)
+        for charge in (run.charge, *run.charge.drawn_anew)
+    ]
+    np.testing.assert_allclose(run.spread.total, np.array(priced[1:]) / priced[0], rtol=1e-9)
 
 
 def test_comparisons_are_paired():

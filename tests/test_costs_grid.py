@@ -92,6 +92,17 @@ TABLES = arrays.arrays(float, (len(CONTEXTS), len(TOKENS)), elements=SECONDS)
 HOLES = arrays.arrays(bool, (len(CONTEXTS), len(TOKENS)))
 
 
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=9), st.sampled_from([1, 4]))
+def test_a_table_has_what_each_pass_has(contexts, columns):
+    """To the bit; contexts that differ along tokens too are no table."""
+    grid = fit(np.add.outer(CONTEXTS / 100, TOKENS**1.5))
+    tokens, context = np.arange(4) * 7, np.add.outer(contexts, 9 * np.arange(columns))
+    shape = len(contexts), 4
+    pairs = np.broadcast_to(tokens, shape).ravel(), np.broadcast_to(context, shape).ravel()
+    each = [grid(np.array([n]), np.array([c])).item() for n, c in zip(*pairs, strict=True)]
+    np.testing.assert_array_equal(grid(tokens, context).ravel(), each)
+
+
 @settings(max_examples=60, deadline=None)
 @given(TABLES, arrays.arrays(int, (len(CONTEXTS), len(TOKENS)), elements=st.integers(1, 4)))
 def test_the_fit_is_that_of_plain_loops(seconds, counts):

@@ -265,3 +265,14 @@ def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(kept_times, "cache_folder", lambda: tmp_path / "file")
     times = simkit.replay(timed_trace(), looking(0.1)).rule_times["rule"]
     assert times.how == f"{HERE} and timed anew by each process, without reading its columns"
+
+
+def test_a_rule_that_drafts_nothing_here_is_not_free():
+    """Its time is kept for all drafters, and on another one it may draft."""
+    trace = iid(8, 40, 0.5, max_draft=8, seed=0)
+    cost = Linear(draft_s=100.0, target_s=1.0)
+    setting = simkit.simulator.arguments.setting(trace, cost, "draft")
+    policy = policies.parse("rate_optimal(max_draft=8)").bind(setting)
+    assert simkit.replay(trace, "rate_optimal(max_draft=8)", cost).records()[0]["drafted"] == 0
+    script = rule_time._script(policy, setting.layout)
+    assert script.decisions > 0 and rule_time._timed(policy, script) > 0

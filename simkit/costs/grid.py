@@ -88,6 +88,10 @@ class Grid:
         """Seconds of passes; the arguments broadcast."""
         column, along = _place(self.tokens, tokens)
         row, across = _place(self.contexts, context)
+        if np.ndim(column) == 1 and np.shape(row)[1:] == (1,):  # a table: each token count, (T,)
+            rows = self.seconds[:, column] * (1 - along) + self.seconds[:, column + 1] * along
+            row = row[:, 0]
+            return rows[row] * (1 - across) + rows[row + 1] * across
         width = len(self.tokens)
         cell = row * width + column
         near = self.seconds.take(cell) * (1 - along) + self.seconds.take(cell + 1) * along

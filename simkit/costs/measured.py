@@ -252,11 +252,11 @@ class _MeasuredTimes(ByPasses):
         return "draft block" in self.passes
 
     def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        one_s = self.passes["draft"](np.ones_like(tokens), context)
+        tokens, one_s = np.asarray(tokens), self.passes["draft"](np.array(1), context)
         if not self.knows_blocks:
-            return one_s
+            return one_s + np.zeros(tokens.shape)
         several_s = np.maximum(one_s, self.passes["draft block"](tokens, context))
-        return np.where(np.asarray(tokens) > 1, several_s, one_s)
+        return np.where(tokens > 1, several_s, one_s)
 
     @property
     def longest_context(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from simkit.steps import interpreted
 from traces.errors import UserError
 from traces.sampler import Sampler
 
-_TOKENS = 400  # whose decisions are timed
+_TOKENS, _STEPS = 400, 2000  # as many of either as are looked at
 _BUDGET_S = 0.05  # of all runs over them
 _GROUPS, _MOST_RUNS = 5, 25
 _DIGITS = 2  # that count: the rest is the machine's mood
@@ -97,12 +98,7 @@ class Microbenchmarks:
         key = (policy.timed_as, getattr(policy, "function", type(policy)))
         with self._lock:
             if key not in self._found:
-                script = _script(policy, layout)
-                names = policy.columns(layout.trace.sampler)
-                if isinstance(policy, FunctionPolicy):
-                    names = policy.looks_at(script.rows)
-                seconds, is_kept = _seconds(policy, script)
-                self._found[key] = Timed(seconds, names, is_kept)
+                self._found[key] = _look_up(policy, layout)
             return self._found[key]
 
 
@@ -177,15 +173,21 @@ def _statistics(policy: Policy, sampler: Sampler) -> set[str]:
     return {name for name in policy.columns(sampler) if not name.startswith("score:")}
 
 
-def _seconds(policy: Sequential, script: _Script) -> tuple[float, bool]:
-    """Seconds of a decision, and whether they are kept."""
-    key = key_of(policy) if script.decisions else ""
+def _look_up(policy: Sequential, layout: Layout) -> Timed:
+    """What `Microbenchmarks.rule` gives, from the disk if it is kept there."""
+    names, key = policy.columns(layout.trace.sampler), key_of(policy)
     known = kept(key) if key else None
+    if known is not None and not isinstance(policy, FunctionPolicy):
+        return Timed(known, names, kept=True)
+    script = _script(policy, layout)
+    if isinstance(policy, FunctionPolicy):
+        names = policy.looks_at(script.rows)
     if known is None:
         measured = _timed(policy, script)
-        known = keep(key, str(policy), measured) if key else None
-        return (measured, False) if known is None else (known, True)
-    return known, True
+        known = keep(key, str(policy), measured) if key and script.decisions else None
+        if known is None:
+            return Timed(measured, names, kept=False)
+    return Timed(known, names, kept=True)
 
 
 def _timed(policy: Sequential, script: _Script) -> float:
@@ -220,31 +222,41 @@ def _run(policy: Sequential, script: _Script) -> float:
 
 
 def _script(policy: Sequential, layout: Layout) -> _Script:
-    """What a plain replay asks the rule about the first tokens of the trace."""
-    asked = _Asked(policy)
-    try:
-        interpreted.walk(asked, layout, 1)
-    except _EnoughError:
-        pass
-    drafted = [a[0].drafted for name, a in asked.calls if name == "update"]
-    decisions = int(sum(policy.calls(n) for n in drafted))
-    return _Script(asked.calls, decisions)
+    """What a plain replay asks the rule about the first tokens of the trace.
+
+    A rule that drafts none of them here may do so elsewhere: it is asked about one a step.
+    """
+    calls, decisions = [], 0
+    for least in (0, 1):
+        asked = _Asked(policy, least)
+        with suppress(_EnoughError, *([UserError] if least else [])):  # a row may be missing there
+            interpreted.walk(asked, layout, 1)
+        calls = asked.calls
+        drafted = [a[0].drafted for name, a in calls if name == "update"]
+        if decisions := int(sum(policy.calls(n) for n in drafted)):
+            break
+    return _Script(calls, decisions)
 
 
 class _EnoughError(Exception):
-    """The rule has been asked about `_TOKENS` tokens."""
+    """The rule has been asked about `_TOKENS` tokens, or at `_STEPS` steps."""
 
 
 class _Asked(Sequential):
-    """A policy that notes what it is asked."""
+    """A policy that notes what it is asked.
+
+    Args:
+        policy: that is asked.
+        least: tokens that it drafts at least, unless it stops before.
+    """
 
     name = "asked"
 
-    def __init__(self, policy: Sequential) -> None:
-        self.policy, self.max_draft = policy, policy.max_draft
+    def __init__(self, policy: Sequential, least: int) -> None:
+        self.policy, self.max_draft, self.least = policy, policy.max_draft, least
         self.needs_future = policy.needs_future  # pyright: ignore[reportAttributeAccessIssue]
         self.calls: list[tuple[str, tuple[Any, ...]]] = []  # pyright: ignore
-        self.tokens = 0
+        self.tokens = self.steps = 0
 
     def __str__(self) -> str:
         return str(self.policy)
@@ -262,7 +274,7 @@ class _Asked(Sequential):
 
     def limit(self, state: State, ahead: int) -> int:
         self.calls.append(("limit", (ahead,)))
-        return self.policy.limit(state, ahead)
+        return max(self.least, self.policy.limit(state, ahead))
 
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
         self.tokens += 1
@@ -275,6 +287,7 @@ class _Asked(Sequential):
 
     def update(self, state: State, outcome: Outcome) -> State:
         self.calls.append(("update", (outcome,)))
-        if self.tokens >= _TOKENS:
+        self.steps += 1
+        if self.tokens >= _TOKENS or self.steps >= _STEPS:
             raise _EnoughError
         return self.policy.update(state, outcome)

@@ -16,7 +16,7 @@ from simkit.policies import Policy, Setting
 from simkit.simulator.beyond import Beyond, of_passes
 from simkit.simulator.binding import fitted
 from simkit.simulator.step_costs import PARTS, Charge
-from simkit.simulator.total import Seconds, divides, each, total
+from simkit.simulator.total import Seconds, adds_up, divides, each, total
 from simkit.steps.depth import advised
 from simkit.steps.family import family_of
 from simkit.steps.steps import COUNTS, Steps, Sums
@@ -188,17 +188,16 @@ def _pricing(
         parts = sum(float(seconds[part].sum()) for part in PARTS)
         return parts, float(seconds["baseline_s"].sum())
 
-    family = family_of(bound)
-    if family.loops(bound) and divides(bound, setting):
+    some = span if divides(bound, setting) else None
+    if adds_up(bound, setting):
 
         def by_sums(charge: Charge) -> tuple[float, float]:
-            seconds = total(bound, setting._replace(charge=charge), span)[1]
+            seconds = total(bound, setting._replace(charge=charge), some)[1]
             assert seconds is not None
             return summed(seconds)
 
         return by_sums
-    some = span if family.in_pieces else None
-    steps = family.walk(bound, setting.layout, setting.first, some)
+    steps = family_of(bound).walk(bound, setting.layout, setting.first, some)
     return lambda charge: summed(charge.of_steps(bound, steps))
 
 

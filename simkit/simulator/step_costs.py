@@ -328,10 +328,10 @@ class Charge:
         Where the cost has no times of rules, the rule's own is this process's microbenchmark. It is
         charged, but not weighed: else steps would differ from process to process.
         """
-        known = (
-            not policy.looks or self.times.timed_rules() or self.times.rule_time(policy.timed_as)
-        )
-        return self.call_s(policy) if known else min(self.call_s(policy), self._head_s(policy))
+        known = self.times.timed_rules() or self.times.rule_time(policy.timed_as)
+        if known or not (policy.looks and policy.like):
+            return self.call_s(policy)
+        return _positive("policy", self._head_s(policy))
 
     def _head_s(self, policy: Policy) -> float:
         """A call of its head; a variant that was not timed takes as long as the policy's own."""

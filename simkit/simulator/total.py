@@ -54,10 +54,12 @@ def each(
 
 def divides(policy: Policy, setting: Setting) -> bool:
     """Whether a span of sequences can be replayed alone; the arguments are those of `total`."""
-    family = family_of(policy)
-    if family.in_pieces:
-        return True
-    if policy.carried == "run" or not family.loops(policy):
+    return family_of(policy).in_pieces or (policy.carried != "run" and adds_up(policy, setting))
+
+
+def adds_up(policy: Policy, setting: Setting) -> bool:
+    """Whether `total` keeps no single step; the arguments are those of `total`."""
+    if not family_of(policy).loops(policy):
         return False
     return _prices(policy, setting.layout, setting.charge) is not None
 
