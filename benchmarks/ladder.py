@@ -37,24 +37,27 @@ def drafts(trace: Trace) -> list[tuple[str, Study]]:
     return sorted(found, key=lambda one: acceptance_of(one[1]).value or 0.0)
 
 
+def _accepted(study: Study) -> np.ndarray:
+    """First draft tokens of each prompt: accepted, all, and both in no verbatim loop; (S, 4)."""
+    accepted, apart = np.asarray(study.layout.ahead) > 0, ~study.loops.rows
+
+    def counted(rows: slice) -> list[np.ndarray]:
+        some, free = accepted[rows], apart[rows]
+        return [some, np.ones_like(some), some & free, free]
+
+    return clusters.by_prompt(study.layout.offsets, counted)
+
+
 def outside_loops(study: Study) -> Estimate:
     """`acceptance_of` the positions that are in no verbatim loop."""
-    accepted, within = np.asarray(study.layout.ahead) > 0, study.loops.rows
-    sums = clusters.by_prompt(
-        study.layout.offsets, lambda rows: [accepted[rows] & ~within[rows], ~within[rows]]
-    )
-    return clusters.ratio(*sums.T)
+    return clusters.ratio(*_accepted(study)[:, 2:].T)
 
 
-def by_task(study: Study) -> dict[str, float]:
-    """Share of first draft tokens that are accepted, by task."""
-    accepted, offsets = np.asarray(study.layout.ahead) > 0, study.layout.offsets
-    tasks = study.trace.sequences["task"].to_pylist()
-    sums: dict[str, np.ndarray] = {}
-    for k, task in enumerate(tasks):
-        rows = accepted[offsets[k] : offsets[k + 1]]
-        sums[task] = sums.get(task, np.zeros(2)) + (rows.sum(), len(rows))
-    return {task: float(a / n) for task, (a, n) in sorted(sums.items())}
+def by_task(study: Study) -> dict[str, list[float]]:
+    """Share of first draft tokens that are accepted by task, of all and of those in no loop."""
+    tasks = study.trace.sequences["task"].to_numpy(zero_copy_only=False)
+    sums = {task: _accepted(study)[tasks == task].sum(0) for task in sorted(set(tasks))}
+    return {task: [float(a / n), float(b / m)] for task, (a, n, b, m) in sums.items()}
 
 
 def rung(name: str, study: Study) -> dict[str, Any]:

@@ -107,10 +107,12 @@ def test_a_head_that_was_not_timed_takes_as_long_as_its_policys_own(timed, call_
     table = samples(*passes, (f"head:{timed}", 1, 0, 0.5))
     trace = with_scores(build([[(1, 1)] * 5] * 2, t_max=5, max_draft=5, latency=table))
     trace = scores.attach(trace, "pacer-small", scores.load(trace, "pacer"))
-    result = simkit.replay(trace, "pacer(block=1, head=pacer-small)", "measured(policy_s=0)")
+    given = trace, "pacer(block=1, head=pacer-small)", "measured(policy_s=0)"
+    result = simkit.replay(*given)
     (record,) = result.records()
     assert record["policy_s"] == pytest.approx(call_s * record["drafted"])
-    assert ("its calls are not charged" in " ".join(result.notes)) == (call_s == 0)
+    for said in (result, simkit.sweep(*given), simkit.tune(*given, folds=2)):
+        assert ("its calls are not charged" in " ".join(said.notes)) == (call_s == 0)
 
 
 def test_few_prompts_are_named_below_the_table(folder, capsys):

@@ -13,7 +13,7 @@ from typing import Any
 from analysis import priced
 from analysis.advise.candidates import NONE, Family, Field, Setting, tried
 from analysis.advise.load import under_load
-from analysis.advise.price import break_even, by_task, cost_ratio, pieces
+from analysis.advise.price import break_even, by_task, cost_ratio, pieces, without_loops
 from analysis.advise.result import Advice, Row
 from analysis.labelled_replays import cost_name
 from analysis.replays import Replayed, each_task
@@ -26,6 +26,7 @@ from simkit.engines.base import ENGINES, EngineSetting, EngineWriter
 from simkit.engines.export import drafter_of
 from simkit.policies import Fixed, Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.simulator.step_costs import free_heads
 from simkit.statistics.enough import few
 from simkit.sweeps.engine import Progress
 from traces.bundle import more_of
@@ -98,6 +99,7 @@ def _facts(found: Field, setting: Setting) -> dict[str, Any]:
         "pieces": tuple(pieces(found)),
         "cost_ratio": cost_ratio(found, setting),
         "even": break_even(found, setting),
+        "apart": without_loops(found, setting),
         "tasks": by_task(found, setting, each_task(found.replays[setting.drafter].trace)),
         "gone": tuple(found.gone),
     }
@@ -122,9 +124,8 @@ def _own(study: Study) -> str:
 
 def _free_heads(found: Field) -> list[str]:
     """Which heads' calls cost nothing, because there is no time for them, a line each."""
-    asked = [(found.replays[one.setting.drafter].charge, one.held.policy) for one in found.families]
-    free = [policy.head for charge, policy in asked if charge and charge.calls_for_nothing(policy)]
-    return [f"the cost has no time for the head {one}: its calls are not charged" for one in free]
+    asked = ((found.replays[one.setting.drafter].charge, one.held.policy) for one in found.families)
+    return free_heads(asked)
 
 
 def _notes(study: Study, watched: priced.Priced) -> list[str]:

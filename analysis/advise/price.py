@@ -1,4 +1,4 @@
-"""What advice hangs on: the price of a draft pass, and how many drafted tokens are accepted."""
+"""What advice hangs on: the price of a draft pass, how many tokens are accepted, and loops."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from analysis.advise.candidates import NONE, Field, Setting
 from analysis.speeds import speedup
 from analysis.stats import Estimate
 from analysis.study import MissingError
+from traces.loops import MUCH
 
 
 class Piece(NamedTuple):
@@ -89,6 +90,36 @@ def break_even(found: Field, setting: Setting) -> BreakEven | None:
     one = found.replay(setting)
     tokens = float(one.counts["tokens"].sum() / one.counts["steps"].sum())
     return BreakEven(tokens, tokens * float(one.total_s.sum() / found.baseline_s.sum()))
+
+
+class Apart(NamedTuple):
+    """Outputs that do not repeat themselves, see `traces.loops`.
+
+    Attributes:
+        outputs: so many.
+        speedup: the advised setting's over the target alone there.
+        best: the fastest there of all families' settings.
+    """
+
+    outputs: int
+    speedup: Estimate
+    best: Setting
+
+
+def without_loops(found: Field, setting: Setting) -> Apart | None:
+    """What the advice is worth where no output loops; None where few do, or all, or none drafts."""
+    at = found.replays[setting.drafter]
+    try:
+        rows, offsets = at.study.loops.rows, at.trace.position_offsets
+    except MissingError:
+        return None
+    looped = np.diff(np.concatenate([[0], np.cumsum(rows)])[offsets])
+    some = looped < MUCH * np.maximum(np.diff(offsets), 1)
+    if setting.family == NONE or looped.sum() < MUCH * offsets[-1] or some.sum() < 2:
+        return None
+    total_s = {one: found.replay(one).total_s[some].sum() for one, _ in found.families}
+    best = min(total_s, key=total_s.__getitem__)
+    return Apart(int(some.sum()), speedup(found.replay(setting), some), best)
 
 
 def cost_ratio(found: Field, setting: Setting) -> float | None:

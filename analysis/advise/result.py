@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.advise.candidates import NONE, Setting
 from analysis.advise.load import LoadAdvice
-from analysis.advise.price import BreakEven, Piece, today
+from analysis.advise.price import Apart, BreakEven, Piece, today
 from analysis.stats import Estimate
 from simkit.simulator.display import TextTable
 from simkit.statistics.enough import FOR_VERDICT
@@ -50,14 +50,15 @@ class Advice(Framed):
         times: where the seconds are from, in words.
         setting: what is advised for a request alone.
         speedup: of following the advice, over the target alone, on prompts that had no part in it.
-        regret: by what share of its time some other setting may be faster: not more in 95% of
-            resamples of the prompts; NaN for one prompt.
+        regret: by what share of its time some other setting may be faster on other prompts: not
+            more in 95% of resamples; NaN for one prompt.
         rows: by speed, the fastest first.
         default: the engine's own default, and the advised setting's gain over it; None where no
             engine was named or it has no default.
         pieces: the fastest setting by the price of a draft pass.
         cost_ratio: c of the advised drafter; None where its drafts take no time.
         even: how many tokens a step has to emit; None where nothing is drafted.
+        apart: the advised setting where no output repeats itself; None where few do.
         tasks: the advised setting's speedup on each.
         load: what serves best under load, or why that is not known.
         engine: its name; empty: none.
@@ -77,6 +78,7 @@ class Advice(Framed):
     pieces: tuple[Piece, ...]
     cost_ratio: float | None
     even: BreakEven | None
+    apart: Apart | None
     tasks: dict[str, Estimate]
     load: LoadAdvice | str
     engine: str = ""
@@ -126,7 +128,7 @@ class Advice(Framed):
     def sentences(self) -> list[str]:
         """What the answer depends on, a sentence each."""
         some = self._alike(), self._default(), self._price(), self._even(), self._tasks()
-        return [*(line for line in some if line), *self._load()]
+        return [*(line for line in (*some, self._apart()) if line), *self._load()]
 
     def _alike(self) -> str:
         """Which rules are not measurably slower, fixed lengths first."""
@@ -193,6 +195,17 @@ class Advice(Framed):
         least = f"least on {worst}, {known[worst].text()}"
         return f"It gains on all {how_many(len(known), 'task')}, {least}."
 
+    def _apart(self) -> str:
+        """What it is worth without loops, where many outputs have them."""
+        if self.apart is None:
+            return ""
+        outputs, gain, best = self.apart
+        there = "and the fastest rule" if best == self.setting else f"and {best.words} is fastest"
+        return (
+            f"On the {outputs} outputs that do not repeat themselves, it is {gain.text()} times as"
+            f" fast as the target alone, {there}."
+        )
+
     def _load(self) -> list[str]:
         if isinstance(self.load, str):
             return [self.load]
@@ -238,6 +251,9 @@ class Advice(Framed):
             for one in self.pieces
         ]
         made["even"] = self.even and self.even._asdict()
+        if self.apart is not None:
+            best, gain = self.apart.best._asdict(), asdict(self.apart.speedup)
+            made["apart"] = {"outputs": self.apart.outputs, "speedup": gain, "best": best}
         made["rows"] = [
             one.setting._asdict() | {"speedup": asdict(one.speedup), "against": asdict(one.against)}
             for one in self.rows

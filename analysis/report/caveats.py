@@ -20,6 +20,7 @@ from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.beyond import Beyond, together
 from simkit.simulator.binding import known_rule
 from simkit.simulator.rule_time import said
+from simkit.simulator.step_costs import free_heads
 from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError
 from traces.trace import Trace
@@ -154,12 +155,10 @@ def _uncharged(at: Replays, used: Sequence[Policy]) -> list[str]:
             "What a decoder spends outside its passes is not charged: take speedups as upper"
             " bounds."
         )
-    heads = sorted({str(policy.head) for policy in used if charge.calls_for_nothing(policy)})
-    if heads:
-        lines.append(f"The cost has no time for calls of these heads: {', '.join(heads)}.")
     timed = ((policy, known_rule(policy, at.where)) for policy in used)
     rules = said((policy, taken) for policy, taken in timed if taken)
-    return [*lines, *(f"{line[0].upper()}{line[1:]}." for line in rules)]
+    more = [*free_heads((charge, policy) for policy in used), *rules]
+    return [*lines, *(f"{line[0].upper()}{line[1:]}." for line in more)]
 
 
 def _trace(trace: Trace) -> list[str]:

@@ -99,14 +99,18 @@ def ladder() -> str:
 
 
 def ladder_by_task() -> str:
-    """The share of draft tokens that is accepted by task, greedy and at temperature 1."""
+    """The share of draft tokens accepted by task: greedy, outside of loops, and at T = 1."""
     from simkit.simulator.display import markdown
 
     found = kept("ladder")
     greedy, sampled = (found[name]["rungs"] for name in ("greedy", "sampled"))
     drawn = {one["draft"]: one["by_task"] for one in sampled}
+
+    def cell(draft: str, task: str, every: float, apart: float) -> str:
+        return f"{every:.0%} ({apart:.0%}), {drawn[draft][task][0]:.0%}"
+
     rows = [
-        (task, *(f"{one['by_task'][task]:.0%}, {drawn[one['draft']][task]:.0%}" for one in greedy))
+        (task, *(cell(one["draft"], task, *one["by_task"][task]) for one in greedy))
         for task in greedy[0]["by_task"]
     ]
     return "\n".join(markdown(("task", *(f"`{one['draft']}`" for one in greedy)), rows))

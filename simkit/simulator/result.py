@@ -21,6 +21,7 @@ from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of
+from simkit.simulator.step_costs import free_heads
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.steps.family import family_of
@@ -141,17 +142,12 @@ class Result(Plotted):
     @property
     def notes(self) -> list[str]:
         """What a reader of the numbers should know, one line each."""
-        charged = [(run.charge, run.policy) for run in self.runs if run.charge]
-        heads = dict.fromkeys(str(p.head) for cost, p in charged if cost.calls_for_nothing(p))
         remarks = [run.policy.remark(run.setting) for run in self.runs if run.charge]
         costs = {id(run.charge): run.charge for run in self.runs if run.charge}
         found = [
             *(line for charge in costs.values() for line in charge.remarks),
             *(str(one) for run in self.runs for one in run.beyond),
-            *(
-                f"the cost has no time for the head {head}: its calls are not charged"
-                for head in heads
-            ),
+            *free_heads((run.charge, run.policy) for run in self.runs),
             *said(rules_of(self.runs)),
             *(line for line in remarks if line),
             *(line for run in self.runs if (line := _uncommunicating(run))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -346,6 +346,19 @@ class Charge:
     @property
     def _overhead_s(self) -> float:
         return _positive("overhead", self.times.overhead())
+
+
+def free_heads(charged: Iterable[tuple[Charge | None, Policy]]) -> list[str]:
+    """Heads of policies whose calls cost nothing, for want of a time, a line each.
+
+    Args:
+        charged: policies, and what each was charged by.
+    """
+    free = (p.head for charge, p in charged if charge and charge.calls_for_nothing(p))
+    return [
+        f"the cost has no time for the head {head}: its calls are not charged"
+        for head in dict.fromkeys(free)
+    ]
 
 
 def _positive(what: str, seconds: float) -> float:

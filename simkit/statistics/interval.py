@@ -87,13 +87,16 @@ def unsigned(summed: np.ndarray) -> bool:
     return bool(np.all(summed >= 0))
 
 
-def resampled(sums: np.ndarray, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
-    """Sums over as many prompts drawn with replacement.
+def resampled(
+    sums: np.ndarray, seed: int, resamples: int = RESAMPLES, size: int | None = None
+) -> Iterator[np.ndarray]:
+    """Sums over prompts drawn with replacement.
 
     Args:
         sums: (n, m), of each prompt.
         seed: of the resampling.
         resamples: how many.
+        size: prompts in each; None means n.
 
     Yields:
         (some, m), `resamples` rows in all.
@@ -102,10 +105,10 @@ def resampled(sums: np.ndarray, seed: int, resamples: int = RESAMPLES) -> Iterat
     n = len(sums)
     step = max(1, _COUNTS // n)
     for low in range(0, resamples, step):
-        size = min(step, resamples - low)
-        drawn = rng.integers(0, n, (size, n))
-        drawn += n * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
+        some = min(step, resamples - low)
+        drawn = rng.integers(0, n, (some, size or n))
+        drawn += n * np.arange(some)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=some * n).reshape(some, n)
         yield counts.astype(np.float64) @ sums
 
 

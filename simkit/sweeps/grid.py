@@ -33,6 +33,7 @@ from simkit.simulator.beyond import Beyond, together
 from simkit.simulator.fields import FIELDS, Columns, fields, groups, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
+from simkit.simulator.step_costs import free_heads
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Plotted
 from simkit.sweeps.engine import Progress, check_far, replays
@@ -212,7 +213,9 @@ def sweep(
         interval = (confidence, seed) if intervals else None
         columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []
-    notes = [*remarks, *together(beyond), *said(rules.values()), *remarks_of(where.layout.trace)]
+    free = free_heads((where.charge, policy) for policy in policies)
+    loops = remarks_of(where.layout.trace)
+    notes = [*remarks, *together(beyond), *free, *said(rules.values()), *loops]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 
 

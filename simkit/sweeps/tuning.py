@@ -30,7 +30,7 @@ from simkit.simulator.display import grid, idle, in_text, noted, written
 from simkit.simulator.fields import groups, n_prompts
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of
-from simkit.simulator.step_costs import PARTS
+from simkit.simulator.step_costs import PARTS, free_heads
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Plotted
@@ -303,6 +303,7 @@ def _notes(
     return (
         *remarks,
         *(str(one) for run in runs.values() for one in run.beyond),
+        *free_heads((run.charge, run.policy) for run in runs.values()),
         *said(rules_of(runs.values())),
         *(f"{line}, including the held-out ones" for line in fits if line),
         *idle(rows),
