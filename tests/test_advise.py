@@ -109,6 +109,15 @@ def test_regret_holds_on_as_many_other_prompts(noise):
     assert held >= 180  # of 190 expected
 
 
+def test_drafters_that_the_cost_does_not_tell_apart_are_not_chosen_between():
+    """An atlas has one draft model; by their own times, or alone, the same drafters have prices."""
+    found = advise("reference-target", GPU)
+    assert found.setting.drafter == "pard2" and found.alike == ("draft", "eagle", "pard")
+    assert "one price for the draft passes of pard2, draft, eagle, pard." in found.answer
+    assert advise("reference-target").alike == ()
+    assert advise("reference-target", GPU, drafters=["pard2"]).alike == ()
+
+
 def test_few_prompts_cannot_tell():
     found = advise(select(small(), range(5)), GPU)
     assert not found.sure

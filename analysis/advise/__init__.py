@@ -13,7 +13,7 @@ from typing import Any
 from analysis import priced
 from analysis.advise.candidates import NONE, Family, Field, Setting, tried
 from analysis.advise.load import under_load
-from analysis.advise.price import break_even, by_task, cost_ratio, pieces, without_loops
+from analysis.advise.price import alike, break_even, by_task, cost_ratio, pieces, without_loops
 from analysis.advise.result import Advice, Row
 from analysis.labelled_replays import cost_name
 from analysis.replays import Replayed, each_task
@@ -98,6 +98,7 @@ def _facts(found: Field, setting: Setting) -> dict[str, Any]:
         "rows": tuple(_rows(found, setting)),
         "pieces": tuple(pieces(found)),
         "cost_ratio": cost_ratio(found, setting),
+        "alike": alike(found, setting),
         "even": break_even(found, setting),
         "apart": without_loops(found, setting),
         "tasks": by_task(found, setting, each_task(found.replays[setting.drafter].trace)),

@@ -130,6 +130,15 @@ def cost_ratio(found: Field, setting: Setting) -> float | None:
         return None
 
 
+def alike(found: Field, setting: Setting) -> tuple[str, ...]:
+    """Other drafters whose passes take as long as the advised one's: the cost knows of no other."""
+    mine = cost_ratio(found, setting)
+    if mine is None or setting.family == NONE:
+        return ()
+    others = (one for one in found.replays if one != setting.drafter)
+    return tuple(one for one in others if cost_ratio(found, Setting(one, "", "")) == mine)
+
+
 def by_task(found: Field, setting: Setting, tasks: dict[str, np.ndarray]) -> dict[str, Estimate]:
     """The setting's speedup over the target alone on each task, in the trace's order."""
     one = found.replay(setting)

@@ -57,6 +57,7 @@ class Advice(Framed):
             engine was named or it has no default.
         pieces: the fastest setting by the price of a draft pass.
         cost_ratio: c of the advised drafter; None where its drafts take no time.
+        alike: other drafters whose passes the cost gives the same price.
         even: how many tokens a step has to emit; None where nothing is drafted.
         apart: the advised setting where no output repeats itself; None where few do.
         tasks: the advised setting's speedup on each.
@@ -77,6 +78,7 @@ class Advice(Framed):
     default: tuple[str, Estimate] | None
     pieces: tuple[Piece, ...]
     cost_ratio: float | None
+    alike: tuple[str, ...]
     even: BreakEven | None
     apart: Apart | None
     tasks: dict[str, Estimate]
@@ -104,6 +106,9 @@ class Advice(Framed):
         low, high = self.speedup.lo, self.speedup.hi
         if self.setting.family != NONE and low is not None and low <= 1 <= (high or 1):
             found.append("whether drafts gain anything is not clear")
+        if self.alike:
+            some = ", ".join([self.setting.drafter, *self.alike])
+            found.append(f"the cost has one price for the draft passes of {some}")
         return found
 
     @property
@@ -166,7 +171,8 @@ class Advice(Framed):
             free = self.cost_ratio is None
             whose = "the other drafters' passes take" if free else "draft passes take"
             return f"It stays the fastest if {whose} {FAR} times more or less time."
-        return f"The price of a draft pass decides: {'; '.join(said)}."
+        now = "" if self.cost_ratio is None else f" (c = {self.cost_ratio:.3g} now)"
+        return f"The price of a draft pass decides{now}: {'; '.join(said)}."
 
     def _priced(self, price: float) -> str:
         """So many times what a draft pass takes now, and the cost ratio then."""
