@@ -235,6 +235,12 @@ def test_what_a_time_belongs_to(one, other, same):
     assert all(keys) and (keys[0] == keys[1]) == same
 
 
+@pytest.mark.parametrize("name", policies.names())
+def test_our_own_rules_are_known_to_other_processes(name):
+    policy = policies.get(name)()
+    assert kept_times.key_of(policy) or not policy.looks
+
+
 def test_a_rule_that_no_other_process_would_know_is_timed_by_each():
     trace, told = timed_trace(), []
     result = simkit.replay(trace, from_function(lambda d, r: told.append(d) or d > 2, (), "noting"))

@@ -22,7 +22,7 @@ import numpy as np
 from simkit.errors import PolicyError
 from traces.own_sources import is_own
 
-_FIXED = {"numpy", "numba", "scipy"}  # packages whose functions read nothing that changes
+_FIXED = {"dataclasses", "numpy", "numba", "scipy"}  # packages that read nothing that changes
 _PLAIN = (bool, int, str, bytes, type(None))
 _held: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # what compiled helpers hold
 
