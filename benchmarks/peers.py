@@ -6,10 +6,10 @@ Beside its sample of GSM8K (300 requests, known by the file's hash) stand the sp
 simulator prints at batch size 1, and those at batches of 8 to 128 copies of a request; of another
 file it prints others, which are not known here. It takes 300 requests at most, drawn with seed 42,
 before it averages: so does --sample 300. Larger batches are served (`simkit.serve`, copies): as
-they are, and with two things that the simulator does and a server does not, which makes its ratios
-to the printed digit. Its oracle drafts past an output's end; and its copies draft one after
-another, behind the tokens that those before them have just added, and without those of copies that
-have just ended. Then the time of one setting in process: steps, costs and sums of
+they are, and as the simulator does it in three things, which makes its ratios to the printed digit.
+Its oracle drafts past an output's end; a drafter that was left out of a step reads nothing of what
+it missed; and its copies draft one after another, behind the tokens that those before them have
+just added, and without those of copies that have just ended. Then the time of one setting in process: steps, costs and sums of
 each request; the layout and the tables of costs, which all settings of a sweep share, are made
 before.
 """
@@ -102,7 +102,7 @@ def served_ratios(trace: Trace, size: int, its_way: bool = True) -> list[float]:
     specs = ["none", "static(1)", "static(3)", "static(5)", f"prophet({longest})"]
     found = serve(
         trace, specs, COST, copies=size, requests=None, seeds=1, first_token="prefill",
-        engine=Engine(size),
+        engine=Engine(size, catch_up=not its_way),
     )  # fmt: skip
     means = [np.mean(throughputs(one, size, its_way)) for one in found.runs]
     return [float(mean / means[0]) for mean in means[1:]]
