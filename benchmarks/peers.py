@@ -9,9 +9,9 @@ before it averages: so does --sample 300. Larger batches are served (`simkit.ser
 they are, and as the simulator does it in three things, which makes its ratios to the printed digit.
 Its oracle drafts past an output's end; a drafter that was left out of a step reads nothing of what
 it missed; and its copies draft one after another, behind the tokens that those before them have
-just added, and without those of copies that have just ended. Then the time of one setting in process: steps, costs and sums of
-each request; the layout and the tables of costs, which all settings of a sweep share, are made
-before.
+just added, and without those of copies that have just ended. Then the time of one setting in
+process: steps, costs and sums of each request; the layout and the tables of costs, which all
+settings of a sweep share, are made before.
 """
 
 from __future__ import annotations
