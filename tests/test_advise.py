@@ -113,15 +113,29 @@ def test_drafters_that_the_cost_does_not_tell_apart_are_not_chosen_between():
     """An atlas has one draft model; by their own times, or alone, the same drafters have prices."""
     found = advise("reference-target", GPU)
     assert found.setting.drafter == "pard2" and found.alike == ("draft", "eagle", "pard")
-    assert "one price for the draft passes of pard2, draft, eagle, pard." in found.answer
+    assert "one price for the draft passes of pard2, draft, eagle, pard (see" in found.answer
     assert advise("reference-target").alike == ()
     assert advise("reference-target", GPU, drafters=["pard2"]).alike == ()
+
+
+def test_its_worth_without_outputs_that_loop():
+    found = advise("reference", GPU, drafters=["own"])
+    study = Study("reference")
+    looped = np.diff(
+        np.concatenate([[0], np.cumsum(study.loops.rows)])[study.trace.position_offsets]
+    )
+    kept = np.flatnonzero(looped < 0.1 * study.trace.sequences["n_output"].to_numpy())
+    (row,) = simkit.replay(select(study.trace, kept), found.setting.policy, GPU).records()
+    assert found.apart is not None and found.apart.n_prompts == len(kept)
+    assert found.apart.value == pytest.approx(row["speedup"])
+    assert f"On the {len(kept)} outputs that do not repeat themselves" in str(found)
+    assert found.records()[0]["apart"]["value"] == found.apart.value
 
 
 def test_few_prompts_cannot_tell():
     found = advise(select(small(), range(5)), GPU)
     assert not found.sure
-    assert "This recording cannot settle it: 5 prompts are too few to choose by" in found.answer
+    assert "This is not settled: 5 prompts are too few to choose by" in found.answer
 
 
 def test_an_engine_is_advised_what_it_can_run():

@@ -12,6 +12,7 @@ from analysis.advise.candidates import NONE, Field, Setting
 from analysis.speeds import speedup
 from analysis.stats import Estimate
 from analysis.study import MissingError
+from simkit.statistics.enough import FOR_VERDICT
 from traces.loops import MUCH
 
 
@@ -92,22 +93,11 @@ def break_even(found: Field, setting: Setting) -> BreakEven | None:
     return BreakEven(tokens, tokens * float(one.total_s.sum() / found.baseline_s.sum()))
 
 
-class Apart(NamedTuple):
-    """Outputs that do not repeat themselves, see `traces.loops`.
+def without_loops(found: Field, setting: Setting) -> Estimate | None:
+    """The advised setting's speedup where no output repeats itself (`traces.loops`).
 
-    Attributes:
-        outputs: so many.
-        speedup: the advised setting's over the target alone there.
-        best: the fastest there of all families' settings.
+    None where little repeats, where too few outputs are left, or where nothing is drafted.
     """
-
-    outputs: int
-    speedup: Estimate
-    best: Setting
-
-
-def without_loops(found: Field, setting: Setting) -> Apart | None:
-    """What the advice is worth where no output loops; None where few do, or all, or none drafts."""
     at = found.replays[setting.drafter]
     try:
         rows, offsets = at.study.loops.rows, at.trace.position_offsets
@@ -115,11 +105,9 @@ def without_loops(found: Field, setting: Setting) -> Apart | None:
         return None
     looped = np.diff(np.concatenate([[0], np.cumsum(rows)])[offsets])
     some = looped < MUCH * np.maximum(np.diff(offsets), 1)
-    if setting.family == NONE or looped.sum() < MUCH * offsets[-1] or some.sum() < 2:
+    if setting.family == NONE or looped.sum() < MUCH * offsets[-1] or some.sum() < FOR_VERDICT:
         return None
-    total_s = {one: found.replay(one).total_s[some].sum() for one, _ in found.families}
-    best = min(total_s, key=total_s.__getitem__)
-    return Apart(int(some.sum()), speedup(found.replay(setting), some), best)
+    return speedup(found.replay(setting), some)
 
 
 def cost_ratio(found: Field, setting: Setting) -> float | None:
@@ -131,7 +119,7 @@ def cost_ratio(found: Field, setting: Setting) -> float | None:
 
 
 def alike(found: Field, setting: Setting) -> tuple[str, ...]:
-    """Other drafters whose passes take as long as the advised one's: the cost knows of no other."""
+    """Other drafters with the advised one's cost ratio: the cost does not tell them apart."""
     mine = cost_ratio(found, setting)
     if mine is None or setting.family == NONE:
         return ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.advise.candidates import NONE, Setting
 from analysis.advise.load import LoadAdvice
-from analysis.advise.price import Apart, BreakEven, Piece, today
+from analysis.advise.price import BreakEven, Piece, today
 from analysis.stats import Estimate
 from simkit.simulator.display import TextTable
 from simkit.statistics.enough import FOR_VERDICT
@@ -59,7 +59,7 @@ class Advice(Framed):
         cost_ratio: c of the advised drafter; None where its drafts take no time.
         alike: other drafters whose passes the cost gives the same price.
         even: how many tokens a step has to emit; None where nothing is drafted.
-        apart: the advised setting where no output repeats itself; None where few do.
+        apart: the advised setting's speedup where no output repeats itself; None where few do.
         tasks: the advised setting's speedup on each.
         load: what serves best under load, or why that is not known.
         engine: its name; empty: none.
@@ -80,7 +80,7 @@ class Advice(Framed):
     cost_ratio: float | None
     alike: tuple[str, ...]
     even: BreakEven | None
-    apart: Apart | None
+    apart: Estimate | None
     tasks: dict[str, Estimate]
     load: LoadAdvice | str
     engine: str = ""
@@ -95,7 +95,7 @@ class Advice(Framed):
 
     @property
     def doubts(self) -> list[str]:
-        """Why the prompts do not tell for sure, a clause each."""
+        """Why prompts or cost do not tell for sure, a clause each."""
         found = []
         if self.speedup.n_prompts < FOR_VERDICT:
             found.append(f"{how_many(self.speedup.n_prompts, 'prompt')} are too few to choose by")
@@ -108,7 +108,7 @@ class Advice(Framed):
             found.append("whether drafts gain anything is not clear")
         if self.alike:
             some = ", ".join([self.setting.drafter, *self.alike])
-            found.append(f"the cost has one price for the draft passes of {some}")
+            found.append(f"the cost has one price for the draft passes of {some} (see --drafter)")
         return found
 
     @property
@@ -128,7 +128,7 @@ class Advice(Framed):
                 " no part in the choice"
             )
         doubts = "; ".join(self.doubts)
-        return f"{said}. This recording cannot settle it: {doubts}." if doubts else f"{said}."
+        return f"{said}. This is not settled: {doubts}." if doubts else f"{said}."
 
     def sentences(self) -> list[str]:
         """What the answer depends on, a sentence each."""
@@ -205,11 +205,10 @@ class Advice(Framed):
         """What it is worth without loops, where many outputs have them."""
         if self.apart is None:
             return ""
-        outputs, gain, best = self.apart
-        there = "and the fastest rule" if best == self.setting else f"and {best.words} is fastest"
+        n = self.apart.n_prompts
         return (
-            f"On the {outputs} outputs that do not repeat themselves, it is {gain.text()} times as"
-            f" fast as the target alone, {there}."
+            f"On the {n} outputs that do not repeat themselves, this rule is {self.apart.text()}"
+            " times as fast as the target alone."
         )
 
     def _load(self) -> list[str]:
@@ -257,9 +256,6 @@ class Advice(Framed):
             for one in self.pieces
         ]
         made["even"] = self.even and self.even._asdict()
-        if self.apart is not None:
-            best, gain = self.apart.best._asdict(), asdict(self.apart.speedup)
-            made["apart"] = {"outputs": self.apart.outputs, "speedup": gain, "best": best}
         made["rows"] = [
             one.setting._asdict() | {"speedup": asdict(one.speedup), "against": asdict(one.against)}
             for one in self.rows

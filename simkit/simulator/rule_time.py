@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -229,8 +228,14 @@ def _script(policy: Sequential, layout: Layout) -> _Script:
     calls, decisions = [], 0
     for least in (0, 1):
         asked = _Asked(policy, least)
-        with suppress(_EnoughError, *([UserError] if least else [])):  # a row may be missing there
+        try:
             interpreted.walk(asked, layout, 1)
+        except _EnoughError:
+            pass
+        except Exception:  # asked against its limit: a row may be missing, or the rule be lost
+            if not least:
+                raise
+            return _Script([], 0)
         calls = asked.calls
         drafted = [a[0].drafted for name, a in calls if name == "update"]
         if decisions := int(sum(policy.calls(n) for n in drafted)):

@@ -200,9 +200,7 @@ def sweep(
     >>> simkit.sweep("reference", "fixed(1:4)").best()["policy"].to_list()
     ['fixed(4)']
     """
-    if by not in BY:
-        raise ReplayError(f"by must be trace or task, not {by!r}")
-    check_confidence(confidence)
+    _check(by, confidence)
     policies = settings(specs)
     where = setting(trace, cost, first_token)
     check_far(where, ray)
@@ -213,10 +211,15 @@ def sweep(
         interval = (confidence, seed) if intervals else None
         columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []
-    free = free_heads((where.charge, policy) for policy in policies)
-    loops = remarks_of(where.layout.trace)
-    notes = [*remarks, *together(beyond), *free, *said(rules.values()), *loops]
+    notes = [*remarks, *together(beyond), *free_heads((where.charge, one) for one in policies)]
+    notes += [*said(rules.values()), *remarks_of(where.layout.trace)]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
+
+
+def _check(by: str, confidence: float) -> None:
+    if by not in BY:
+        raise ReplayError(f"by must be trace or task, not {by!r}")
+    check_confidence(confidence)
 
 
 def _watched(
