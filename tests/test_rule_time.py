@@ -282,3 +282,17 @@ def test_a_rule_that_drafts_nothing_here_is_not_free():
     assert simkit.replay(trace, "rate_optimal(max_draft=8)", cost).records()[0]["drafted"] == 0
     script = rule_time._script(policy, setting.layout)
     assert script.decisions > 0 and rule_time._timed(policy, script) > 0
+
+
+def test_a_rule_that_fails_where_it_would_not_draft_stops_no_replay(monkeypatch):
+    trace = iid(8, 40, 0.5, max_draft=8, seed=0)
+    layout = simkit.simulator.arguments.setting(trace, None, "draft").layout
+    policy = policies.parse("confidence(threshold=0.5)")
+    cls = type(policy)
+    monkeypatch.setattr(cls, "limit", lambda self, state, ahead: 0)
+
+    def trips(self, state, depth, row):
+        raise IndexError
+
+    monkeypatch.setattr(cls, "trips", trips)
+    assert rule_time._script(policy, layout).decisions == 0

@@ -31,6 +31,7 @@ from traces.errors import UserError
 from traces.sampler import Sampler
 
 _TOKENS, _STEPS = 400, 2000  # as many of either as are looked at
+_RARE = 4  # steps to a decision, beyond which a rule is asked in every step
 _BUDGET_S = 0.05  # of all runs over them
 _GROUPS, _MOST_RUNS = 5, 25
 _DIGITS = 2  # that count: the rest is the machine's mood
@@ -223,9 +224,10 @@ def _run(policy: Sequential, script: _Script) -> float:
 def _script(policy: Sequential, layout: Layout) -> _Script:
     """What a plain replay asks the rule about the first tokens of the trace.
 
-    A rule that drafts none of them here may do so elsewhere: it is asked about one a step.
+    A rule that drafts few of them here may draft more elsewhere, and its steps without a draft are
+    no part of a decision: it is asked about one token a step.
     """
-    calls, decisions = [], 0
+    found = _Script([], 0)
     for least in (0, 1):
         asked = _Asked(policy, least)
         try:
@@ -235,12 +237,12 @@ def _script(policy: Sequential, layout: Layout) -> _Script:
         except Exception:  # asked against its limit: a row may be missing, or the rule be lost
             if not least:
                 raise
-            return _Script([], 0)
-        calls = asked.calls
-        drafted = [a[0].drafted for name, a in calls if name == "update"]
-        if decisions := int(sum(policy.calls(n) for n in drafted)):
             break
-    return _Script(calls, decisions)
+        drafted = [a[0].drafted for name, a in asked.calls if name == "update"]
+        found = _Script(asked.calls, int(sum(policy.calls(n) for n in drafted)))
+        if found.decisions >= len(drafted) / _RARE:
+            break
+    return found
 
 
 class _EnoughError(Exception):
