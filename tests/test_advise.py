@@ -13,7 +13,7 @@ import simkit
 import traces
 from analysis.advise import Advice, advise
 from analysis.advise.candidates import NONE, Setting, regret, tried
-from analysis.advise.price import pieces, today
+from analysis.advise.price import Piece, alike, pieces, today
 from analysis.study import MissingError, Study
 from traces.subset import select
 
@@ -112,10 +112,21 @@ def test_regret_holds_on_as_many_other_prompts(noise):
 def test_drafters_that_the_cost_does_not_tell_apart_are_not_chosen_between():
     """An atlas has one draft model; by their own times, or alone, the same drafters have prices."""
     found = advise("reference-target", GPU)
-    assert found.setting.drafter == "pard2" and found.alike == ("draft", "eagle", "pard")
+    assert found.setting.drafter == "pard2" and found.alike == ("pard2", "draft", "eagle", "pard")
     assert "one price for the draft passes of pard2, draft, eagle, pard (see" in found.answer
     assert advise("reference-target").alike == ()
     assert advise("reference-target", GPU, drafters=["pard2"]).alike == ()
+
+
+def test_nor_are_they_refused_by_such_a_price():
+    """What needs no draft model is the fastest: one of those priced alike may be faster still."""
+    found = tried(Study("reference-target"), GPU)
+    free, slow = Setting("suffix", "fixed", "fixed(9)"), Setting("eagle", "fixed", "fixed(2)")
+    some = [Piece(slow, 0, 0.5), Piece(free, 0.5, np.inf)]
+    assert alike(found, free, some) == ("eagle", "draft", "pard", "pard2")
+    assert alike(found, Setting("draft", NONE, "autoregressive"), some)[0] == "eagle"
+    far = [Piece(slow, 0, 0.01), Piece(free, 0.01, np.inf)]
+    assert alike(found, free, far) == ()
 
 
 def test_its_worth_without_outputs_that_loop():

@@ -1,5 +1,7 @@
 """What a decision takes: no rule is free because nobody has timed it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from replay_traces import build
@@ -282,6 +284,19 @@ def test_a_rule_that_drafts_nothing_here_is_not_free():
     assert simkit.replay(trace, "rate_optimal(max_draft=8)", cost).records()[0]["drafted"] == 0
     script = rule_time._script(policy, setting.layout)
     assert script.decisions > 0 and rule_time._timed(policy, script) > 0
+
+
+@pytest.mark.parametrize(("every", "share"), [(2, 0.5), (8, 1.0)])
+def test_a_rule_that_drafts_rarely_is_asked_in_every_step(monkeypatch, every, share):
+    """Else the time of its steps without a draft would be that of its few decisions."""
+    trace = iid(8, 40, 0.5, max_draft=8, seed=0)
+    layout = simkit.simulator.arguments.setting(trace, None, "draft").layout
+    policy = policies.parse("fixed(1)")
+    steps = itertools.count()
+    monkeypatch.setattr(type(policy), "limit", lambda *_: int(next(steps) % every == 0))
+    script = rule_time._script(policy, layout)
+    done = sum(name == "update" for name, _ in script.calls)
+    assert script.decisions == pytest.approx(share * done, rel=0.05)
 
 
 def test_a_rule_that_fails_where_it_would_not_draft_stops_no_replay(monkeypatch):

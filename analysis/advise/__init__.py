@@ -91,14 +91,15 @@ def advise(
 
 def _facts(found: Field, setting: Setting) -> dict[str, Any]:
     """What the replays alone say of the recommended setting."""
+    some = pieces(found)
     return {
         "setting": setting,
         "speedup": _worth(found, setting),
         "regret": found.regret(),
         "rows": tuple(_rows(found, setting)),
-        "pieces": tuple(pieces(found)),
-        "cost_ratio": cost_ratio(found, setting),
-        "alike": alike(found, setting),
+        "pieces": tuple(some),
+        "cost_ratio": cost_ratio(found, setting.drafter),
+        "alike": alike(found, setting, some),
         "even": break_even(found, setting),
         "apart": without_loops(found, setting),
         "tasks": by_task(found, setting, each_task(found.replays[setting.drafter].trace)),

@@ -15,6 +15,8 @@ from analysis.study import MissingError
 from simkit.statistics.enough import FOR_VERDICT
 from traces.loops import MUCH
 
+FAR = 20  # times the price of a draft pass, beyond which nobody asks
+
 
 class Piece(NamedTuple):
     """Prices of draft passes at which one setting is the fastest.
@@ -110,21 +112,27 @@ def without_loops(found: Field, setting: Setting) -> Estimate | None:
     return speedup(found.replay(setting), some)
 
 
-def cost_ratio(found: Field, setting: Setting) -> float | None:
-    """The cost ratio c of the setting's drafter; None where its drafts take no time."""
+def cost_ratio(found: Field, drafter: str) -> float | None:
+    """The cost ratio c of a drafter; None where its drafts take no time."""
     try:
-        return found.replays[setting.drafter].cost_ratio()
+        return found.replays[drafter].cost_ratio()
     except MissingError:
         return None
 
 
-def alike(found: Field, setting: Setting) -> tuple[str, ...]:
-    """Other drafters with the advised one's cost ratio: the cost does not tell them apart."""
-    mine = cost_ratio(found, setting)
-    if mine is None or setting.family == NONE:
-        return ()
-    others = (one for one in found.replays if one != setting.drafter)
-    return tuple(one for one in others if cost_ratio(found, Setting(one, "", "")) == mine)
+def alike(found: Field, setting: Setting, some: Sequence[Piece]) -> tuple[str, ...]:
+    """Drafters with one cost ratio, the first one first: the cost does not tell them apart.
+
+    The first is the advised drafter, or else the first that would be advised if draft passes took
+    less time, down to 1 / `FAR` of today's. Empty where no other drafter has its cost ratio.
+    """
+    cheaper = [one.setting for one in reversed(some[: today(some)]) if one.high >= 1 / FAR]
+    for first in dict.fromkeys(one.drafter for one in (setting, *cheaper) if one.family != NONE):
+        mine = cost_ratio(found, first)
+        others = [one for one in found.replays if one != first and cost_ratio(found, one) == mine]
+        if mine is not None and others:
+            return first, *others
+    return ()
 
 
 def by_task(found: Field, setting: Setting, tasks: dict[str, np.ndarray]) -> dict[str, Estimate]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.advise.candidates import NONE, Setting
 from analysis.advise.load import LoadAdvice
-from analysis.advise.price import BreakEven, Piece, today
+from analysis.advise.price import FAR, BreakEven, Piece, today
 from analysis.stats import Estimate
 from simkit.simulator.display import TextTable
 from simkit.statistics.enough import FOR_VERDICT
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 CLOSE = 0.01  # what is slower by less is as good
-FAR = 20  # times the price of a draft pass, beyond which nobody asks
 SHOWN = 8  # rows of the table for people
 
 
@@ -57,7 +56,7 @@ class Advice(Framed):
             engine was named or it has no default.
         pieces: the fastest setting by the price of a draft pass.
         cost_ratio: c of the advised drafter; None where its drafts take no time.
-        alike: other drafters whose passes the cost gives the same price.
+        alike: drafters that one price of their passes may put in the wrong order; see `alike`.
         even: how many tokens a step has to emit; None where nothing is drafted.
         apart: the advised setting's speedup where no output repeats itself; None where few do.
         tasks: the advised setting's speedup on each.
@@ -107,7 +106,7 @@ class Advice(Framed):
         if self.setting.family != NONE and low is not None and low <= 1 <= (high or 1):
             found.append("whether drafts gain anything is not clear")
         if self.alike:
-            some = ", ".join([self.setting.drafter, *self.alike])
+            some = ", ".join(self.alike)
             found.append(f"the cost has one price for the draft passes of {some} (see --drafter)")
         return found
 

@@ -89,7 +89,9 @@ def another_pair(timed: TimedModels | None, manifest: Manifest) -> str:
     pairs = ((timed.target, target), (timed.draft, draft))
     if all(one is None or other is None or one.same(other) for one, other in pairs):
         return ""
-    mine = _named(target, draft or (TimedModel(manifest.spec) if manifest.spec else None))
+    mine = target.id
+    if timed.target is None or timed.target.same(target):
+        mine = _named(target, draft or (TimedModel(manifest.spec) if manifest.spec else None))
     return f"acceptance and times are of different pairs: acceptance of {mine}, {theirs}"
 
 
