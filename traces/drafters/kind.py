@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.arrays import read_only
+from traces.checks import check_keys
 from traces.drafters.passes import DraftPasses, Paid, Passes, opened, passes_of
 from traces.errors import TraceError
 from traces.registry import Registry, of_class
@@ -143,6 +144,35 @@ class DrafterKind(ABC):
         if type(self).draft_passes is DrafterKind.draft_passes:
             return cast(Passes, manifest.draft_passes)
         return partial(self.draft_passes, manifest)
+
+
+class ByPosition(DrafterKind):
+    """A kind with a table that has a row for each output token, `on_path`."""
+
+    on_path: ClassVar[str]
+
+    def check_shard(self, shard: Shard) -> Iterator[str]:
+        """See `DrafterKind`: what else is wrong is only told of rows whose keys hold."""
+        rows = shard.rows(self.on_path, self.tables(shard.manifest)[self.on_path])
+        key, n_output = (shard.sequences[n].to_numpy() for n in ("sequence", "n_output"))
+        problems = list(check_keys(rows, key, n_output))
+        yield from problems or self.check_rows(rows, shard)
+
+    @abstractmethod
+    def check_rows(self, rows: FileRows, shard: Shard) -> Iterator[str]:
+        """A line for each thing that is wrong with the table's rows, whose keys hold, or others."""
+
+    def n_positions(self, trace: Trace) -> int:
+        """See `DrafterKind`."""
+        return trace.rows(self.on_path)
+
+    def offsets(self, trace: Trace, table: str) -> np.ndarray:
+        """See `DrafterKind`: a row each."""
+        return np.arange(trace.n_positions + 1)
+
+    def outcomes(self, trace: Trace) -> tuple[str, slice]:
+        """See `DrafterKind`."""
+        return self.on_path, slice(None)
 
 
 KINDS: Registry[type[DrafterKind]] = Registry(

@@ -13,25 +13,27 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.checks import check_branches, check_keys, check_positions
+from traces.checks import check_branches, check_positions
 from traces.checks_states import check_experts, check_hidden, check_mixed
-from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
+from traces.drafters.kind import ByPosition, Shard, register, run_offsets
 from traces.errors import TraceError
 from traces.messages import how_many
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
+    from traces.rows import FileRows
     from traces.trace import Trace
 
 
 @register
-class OnPath(DrafterKind):
+class OnPath(ByPosition):
     """Rows on the path and branches off it; see `DrafterKind`."""
 
     name = "path"
     stored = "rows"
     layout = "simkit.drafters.path:PathLayout"
     own = ("path_columns", "experts")
+    on_path = "positions"
     noun = ("branch", "branches")
 
     def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
@@ -55,40 +57,29 @@ class OnPath(DrafterKind):
             if name not in schema.STATISTICS:
                 raise TraceError(f"path_columns names {name!r}, which is no statistic")
 
-    def check_shard(self, shard: Shard) -> Iterator[str]:
-        """See `DrafterKind`."""
+    def check_rows(self, rows: FileRows, shard: Shard) -> Iterator[str]:
+        """See `ByPosition`."""
         manifest, sequences = shard.manifest, shard.sequences
-        positions, branches = (shard.rows(*table) for table in self.tables(manifest).items())
-        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-        problems = list(check_keys(positions, key, n_output))
-        yield from problems
-        if problems:
-            return
-        yield from check_positions(positions, sequences, manifest)
-        yield from check_branches(branches, positions, manifest)
+        branches = shard.rows("branches", self.tables(manifest)["branches"])
+        yield from check_positions(rows, sequences, manifest)
+        yield from check_branches(branches, rows, manifest)
+        key, n_prompt, n_output = (
+            sequences[name].to_numpy() for name in ("sequence", "n_prompt", "n_output")
+        )
         for table in shard.states:
-            rows = shard.rows(table, schema.with_state(table, shard.state_width(table)))
+            states = shard.rows(table, schema.with_state(table, shard.state_width(table)))
             if table == "hidden":
-                n_prompt = sequences["n_prompt"].to_numpy()
-                yield from check_hidden(rows, positions, branches, key, n_prompt)
+                yield from check_hidden(states, rows, branches, key, n_prompt)
             elif table == "experts":
-                yield from check_experts(rows, positions, branches, key, n_output, manifest)
+                yield from check_experts(states, rows, branches, key, n_output, manifest)
             else:
-                yield from check_mixed(rows, positions, manifest)
-
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return trace.rows("positions")
+                yield from check_mixed(states, rows, manifest)
 
     def offsets(self, trace: Trace, table: str) -> np.ndarray:
         """See `DrafterKind`; a branch is one of the position where its draft is rejected."""
-        if table == "positions":
-            return np.arange(trace.n_positions + 1)
+        if table == self.on_path:
+            return super().offsets(trace, table)
         return run_offsets(trace, table, "position")
-
-    def outcomes(self, trace: Trace) -> tuple[str, slice]:
-        """See `DrafterKind`."""
-        return "positions", slice(None)
 
     def uses(self, manifest: Manifest) -> str:
         """See `DrafterKind`."""

@@ -9,26 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.checks import check_keys
-from traces.drafters.kind import DrafterKind, Shard, register
+from traces.drafters.kind import ByPosition, Shard, register
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
-    from traces.trace import Trace
+    from traces.rows import FileRows
 
 
 @register
-class Rounds(DrafterKind):
+class Rounds(ByPosition):
     """A row for each output token; see `DrafterKind`."""
 
     name = stored = "rounds"
     layout = "simkit.drafters.rounds:RoundsLayout"
     own = ("width",)
+    on_path = "rounds"
     lacks = {
         "path": "the trace holds rounds alone: it has no rows of drafts",
         "select": "the trace holds rounds: only of a trace of rows can prompts be selected",
@@ -48,29 +47,12 @@ class Rounds(DrafterKind):
         if manifest.draft_passes != "token":
             raise TraceError("draft_passes must be token: rounds are those of a draft model")
 
-    def check_shard(self, shard: Shard) -> Iterator[str]:
-        """See `DrafterKind`."""
-        (table,) = self.tables(shard.manifest).items()
-        rows, sequences = shard.rows(*table), shard.sequences
-        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-        problems = list(check_keys(rows, key, n_output))
-        yield from problems
-        if not problems and rows.has("round"):
+    def check_rows(self, rows: FileRows, shard: Shard) -> Iterator[str]:
+        """See `ByPosition`."""
+        if rows.has("round"):
             most = shard.manifest.width
             wrong = (rows["round"] < 0) | (rows["round"] > most)
             yield from rows.problems(wrong, f"round is {{round}}, the trace has {most}")
-
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return trace.rows("rounds")
-
-    def offsets(self, trace: Trace, table: str) -> np.ndarray:
-        """See `DrafterKind`: a row each."""
-        return np.arange(trace.n_positions + 1)
-
-    def outcomes(self, trace: Trace) -> tuple[str, slice]:
-        """See `DrafterKind`."""
-        return "rounds", slice(None)
 
     def uses(self, manifest: Manifest) -> str:
         """See `DrafterKind`."""

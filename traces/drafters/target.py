@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.checks import check_keys, check_outputs, check_values
-from traces.drafters.kind import DrafterKind, Shard, register
+from traces.checks import check_outputs, check_values
+from traces.drafters.kind import ByPosition, Shard, register
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
-    from traces.trace import Trace
+    from traces.rows import FileRows
 
 _NONE = (
     "the trace has no draft of its own: name an attached drafter with --drafter (simkit"
@@ -28,12 +27,13 @@ _NONE = (
 
 
 @register
-class TargetAlone(DrafterKind):
-    """A row for each output token; see `DrafterKind`."""
+class TargetAlone(ByPosition):
+    """A row for each output token, none of them accepted or rejected; see `DrafterKind`."""
 
     name = stored = "target"
     layout = "simkit.drafters.path:PathLayout"
     own = ("target_columns",)
+    on_path = "target"
     lacks = {
         "path": _NONE,
         "select": "the trace has no draft of its own: select prompts in a trace that has one",
@@ -56,28 +56,10 @@ class TargetAlone(DrafterKind):
             if name not in schema.TARGET_COLUMNS:
                 raise TraceError(f"target_columns names {name!r}, which is not for this trace")
 
-    def check_shard(self, shard: Shard) -> Iterator[str]:
-        """See `DrafterKind`."""
-        (table,) = self.tables(shard.manifest).items()
-        rows, sequences = shard.rows(*table), shard.sequences
-        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-        problems = list(check_keys(rows, key, n_output))
-        yield from problems
-        if not problems:
-            yield from check_outputs(rows, sequences, shard.manifest)
-            yield from check_values(rows, shard.manifest)
-
-    def n_positions(self, trace: Trace) -> int:
-        """See `DrafterKind`."""
-        return trace.rows("target")
-
-    def offsets(self, trace: Trace, table: str) -> np.ndarray:
-        """See `DrafterKind`: a row each."""
-        return np.arange(trace.n_positions + 1)
-
-    def outcomes(self, trace: Trace) -> tuple[str, slice]:
-        """See `DrafterKind`: no token is accepted, and none rejected."""
-        return "target", slice(None)
+    def check_rows(self, rows: FileRows, shard: Shard) -> Iterator[str]:
+        """See `ByPosition`."""
+        yield from check_outputs(rows, shard.sequences, shard.manifest)
+        yield from check_values(rows, shard.manifest)
 
     def uses(self, manifest: Manifest) -> str:
         """See `DrafterKind`."""
