@@ -7,9 +7,9 @@
 
 At each concurrency a server of the pair runs controllers on held-out prompts of the bundled trace,
 and others, of fixed lengths, on calibration prompts, all in turns by iterations. The simulator
-predicts the former from times of the latter (`simkit.fidelity.serving`). Exit status 1 if a bar is
-missed: the median error is above 5%, the worst above 10%, or of two controllers that the measured
-throughputs tell apart the wrong one is ahead.
+predicts the former from times of the latter (`benchmarks.live_serving_judge`). Exit status 1 if a
+bar is missed: the median error is above 5%, the worst above 10%, or of two controllers that the
+measured throughputs tell apart the wrong one is ahead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import traces
+from benchmarks import live_serving_judge as judging
 from benchmarks.recorded import REFERENCE
-from simkit.fidelity import serving
 from simkit.fidelity.run import split
 from simkit.live import served
 from simkit.live.clock import ProcessorClock
@@ -60,21 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(".work/serving"))
     given = parser.parse_args(argv)
     trace = traces.load("reference")
-    specs = tuple(given.controller or serving.CONTROLLERS)
+    specs = tuple(given.controller or judging.CONTROLLERS)
     held_out, calibration = split(trace.n_sequences, given.prompts, given.calibration)
-    plan = serving.ServingPlan(specs, held_out, calibration, given.tokens)
+    plan = judging.ServingPlan(specs, held_out, calibration, given.tokens)
     sizes = [int(n) for n in given.concurrency.split(",")]
     out = given.folder or given.out
     make_folder(out)
     if given.folder is None:
         measure(trace, plan, sizes, given, out)
-    runs = [served.runs_of(served.read(out / f"live-{n}.parquet")) for n in sizes]
+    runs = [judging.runs_of(judging.read(out / f"live-{n}.parquet")) for n in sizes]
     return report(trace, plan, runs, out)
 
 
 def measure(
     trace: traces.Trace,
-    plan: serving.ServingPlan,
+    plan: judging.ServingPlan,
     sizes: list[int],
     given: argparse.Namespace,
     out: Path,
@@ -96,7 +96,7 @@ def measure(
 
 
 def report(
-    trace: traces.Trace, plan: serving.ServingPlan, runs: list[list[ServedRun]], out: Path
+    trace: traces.Trace, plan: judging.ServingPlan, runs: list[list[ServedRun]], out: Path
 ) -> int:
     """Print predictions beside measurements; the exit status."""
     errors, misranked, said, apart = [], [], [], 0
@@ -104,7 +104,7 @@ def report(
     print("|---|---|---|---|---|---|")
     for mine in runs:
         n = mine[0].concurrency
-        found = serving.judge(trace, plan, mine, out / f"cost-{n}.parquet")
+        found = judging.judge(trace, plan, mine, out / f"cost-{n}.parquet")
         for row in found.rows:
             cells = f"{row.predicted:.1f} | {row.measured:.1f} | {row.error:+.1%} | {row.whole:.1f}"
             print(f"| {n} | `{row.controller}` | {cells} |")
@@ -122,7 +122,7 @@ def report(
             f"  {n} in flight: {pair.first} against {pair.second}: predicted {pair.predicted:.3f},"
             f" measured {pair.measured:.3f} [{pair.lo:.3f}, {pair.hi:.3f}]"
         )
-    missed = np.median(errors) > serving.MEDIAN_BAR or max(errors) > serving.WORST_BAR
+    missed = np.median(errors) > judging.MEDIAN_BAR or max(errors) > judging.WORST_BAR
     return int(missed or bool(misranked))
 
 

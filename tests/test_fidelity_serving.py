@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.live_serving_judge import FITTED, ServingPair, ServingPlan, judge, samples
 from simkit import serving
 from simkit.errors import LiveError
 from simkit.fidelity.run import split
-from simkit.fidelity.serving import FITTED, ServingPair, ServingPlan, judge, samples
 from simkit.live.served import Iteration, ServedRun, ServedStep
 from simkit.live.serving_arms import engine
 from traces.subset import select

@@ -11,6 +11,7 @@ from models import EOS, tiny_pair, tiny_prompts
 from pair_folders import pair, pair_folder, simkit
 
 import traces
+from benchmarks.live_serving_judge import read, runs_of
 from benchmarks.plain_reader import Reader
 from simkit import costs, serving
 from simkit.errors import LiveError
@@ -272,8 +273,8 @@ def test_the_command(folder, monkeypatch, tmp_path, capsys):
     assert simkit([*command, "--max-new-tokens", 12, "--n-prompts", 5, "-o", out]) == 0
     said = capsys.readouterr().out
     assert "control: static(2) twice" in said and "tokens/s" in said
-    log = served.read(out)
-    runs = served.runs_of(log)
+    log = read(out)
+    runs = runs_of(log)
     assert [(one.run, one.round) for one in sorted(runs)] == [
         (run, round_) for run in range(5) for round_ in range(2)
     ]

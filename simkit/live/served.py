@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from simkit.errors import LiveError
 from simkit.live.decoder import Decoded, Facts
 from simkit.live.log import LiveRow
 from traces import files, outputs, parquet
@@ -196,55 +195,3 @@ def write(file: Path, log: pa.Table) -> None:
         TraceError: the file cannot be written.
     """
     outputs.write_atomic(file, files.encode(parquet.sealed(log))[0])
-
-
-def read(file: str | Path) -> pa.Table:
-    """The log in a file.
-
-    Raises:
-        LiveError: it cannot be read, or is no log of a live server.
-    """
-    return parquet.read_samples(Path(file), SCHEMA, LiveError)
-
-
-def runs_of(log: pa.Table) -> list[ServedRun]:
-    """The runs of a log, in its order."""
-    found: dict[tuple[int, int], ServedRun] = {}
-    waiting: list[dict] = []
-    for row in log.to_pylist():
-        waiting.append(row)
-        if row["kind"] == "iteration":
-            who = row["run"], row["round"], row["controller"], row["concurrency"]
-            run = found.setdefault(who[:2], ServedRun(*who, []))
-            run.iterations.append(_iteration(waiting))
-            waiting = []
-    return list(found.values())
-
-
-def _iteration(rows: list[dict]) -> Iteration:
-    """An iteration from its rows, of which the last one is of all of it."""
-    none = {"requests": 0, "tokens": 0, "tokens_in": 0, "seconds": 0.0}
-    of = {row["kind"]: row for row in rows}
-    prefill, opened, verify, policy = (
-        of.get(kind, none) for kind in ("prefill", "open", "verify", "policy")
-    )
-    steps = [row for row in rows if row["kind"] == "step"]
-    whole = of["iteration"]
-    return Iteration(
-        number=whole["number"],
-        decoding=whole["requests"],
-        prefilling=prefill["requests"],
-        prefill_tokens=prefill["tokens"],
-        longest_prompt=prefill["tokens_in"],
-        drafts_opened=opened["requests"],
-        drafts_tokens=opened["tokens"],
-        tokens_in=verify["tokens_in"],
-        context=whole["context"],
-        prefill_s=prefill["seconds"],
-        open_s=opened["seconds"],
-        round_s=[row["seconds"] for row in rows if row["kind"] == "round"],
-        verify_s=verify["seconds"],
-        policy_s=policy["seconds"],
-        seconds=whole["seconds"],
-        steps=[ServedStep(**{name: row[name] for name in ServedStep._fields}) for row in steps],
-    )

@@ -21,11 +21,11 @@ from simkit import serving
 from simkit.costs import Measured
 from simkit.errors import LiveError
 from simkit.live.decoder import Request
-from simkit.live.served import Iteration, ServedRun
+from simkit.live.served import SCHEMA, Iteration, ServedRun, ServedStep
 from simkit.live.serving_arms import ServingArm, engine
 from simkit.live.serving_summary import Arms, summary
 from simkit.simulator.beyond import together
-from traces import schema
+from traces import parquet, schema
 from traces.files import encode
 from traces.outputs import write_atomic
 from traces.subset import select
@@ -140,6 +140,58 @@ def requests(trace: Trace, indices: Sequence[int]) -> tuple[Request, ...]:
     """Those of a trace's prompts."""
     columns = [trace.sequences[name].to_pylist() for name in ("sequence", "prompt_tokens")]
     return tuple(Request(columns[0][k], columns[1][k]) for k in indices)
+
+
+def read(file: str | Path) -> pa.Table:
+    """The log in a file.
+
+    Raises:
+        LiveError: it cannot be read, or is no log of a live server.
+    """
+    return parquet.read_samples(Path(file), SCHEMA, LiveError)
+
+
+def runs_of(log: pa.Table) -> list[ServedRun]:
+    """The runs of a log, in its order."""
+    found: dict[tuple[int, int], ServedRun] = {}
+    waiting: list[dict] = []
+    for row in log.to_pylist():
+        waiting.append(row)
+        if row["kind"] == "iteration":
+            who = row["run"], row["round"], row["controller"], row["concurrency"]
+            run = found.setdefault(who[:2], ServedRun(*who, []))
+            run.iterations.append(_iteration(waiting))
+            waiting = []
+    return list(found.values())
+
+
+def _iteration(rows: list[dict]) -> Iteration:
+    """An iteration from its rows, of which the last one is of all of it."""
+    none = {"requests": 0, "tokens": 0, "tokens_in": 0, "seconds": 0.0}
+    of = {row["kind"]: row for row in rows}
+    prefill, opened, verify, policy = (
+        of.get(kind, none) for kind in ("prefill", "open", "verify", "policy")
+    )
+    steps = [row for row in rows if row["kind"] == "step"]
+    whole = of["iteration"]
+    return Iteration(
+        number=whole["number"],
+        decoding=whole["requests"],
+        prefilling=prefill["requests"],
+        prefill_tokens=prefill["tokens"],
+        longest_prompt=prefill["tokens_in"],
+        drafts_opened=opened["requests"],
+        drafts_tokens=opened["tokens"],
+        tokens_in=verify["tokens_in"],
+        context=whole["context"],
+        prefill_s=prefill["seconds"],
+        open_s=opened["seconds"],
+        round_s=[row["seconds"] for row in rows if row["kind"] == "round"],
+        verify_s=verify["seconds"],
+        policy_s=policy["seconds"],
+        seconds=whole["seconds"],
+        steps=[ServedStep(**{name: row[name] for name in ServedStep._fields}) for row in steps],
+    )
 
 
 def samples(runs: Sequence[ServedRun]) -> pa.Table:
