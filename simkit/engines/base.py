@@ -140,17 +140,6 @@ class Schema:
         every = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in every.items() if value is not None}
 
-    @classmethod
-    def check_known(cls, accepted: frozenset[str]) -> None:
-        """Refuse a schema with a field that the engine does not have.
-
-        Raises:
-            EngineError: as said.
-        """
-        for field in fields(cls):
-            if field.name not in accepted:
-                raise EngineError(f"{cls.__name__} has no field {field.name}")
-
 
 def whole(name: str, value: Any, least: int) -> None:
     """Refuse what is no whole number from `least` on; None is none.

@@ -27,25 +27,6 @@ from simkit.engines.base import (
 )
 from simkit.policies import LlamaCpp
 
-ACCEPTED = frozenset(
-    "spec_type spec_draft_model spec_draft_n_max spec_draft_n_min spec_draft_p_min"
-    " spec_draft_p_split spec_draft_ngl spec_draft_device spec_ngram_mod_n_max spec_ngram_mod_n_min"
-    " spec_ngram_mod_n_match spec_ngram_simple_size_n spec_ngram_simple_size_m"
-    " spec_ngram_simple_min_hits spec_synth_rates".split()
-)
-TYPES = (
-    "none",
-    "draft-simple",
-    "draft-eagle3",
-    "draft-mtp",
-    "draft-dflash",
-    "draft-dspark",
-    "ngram-simple",
-    "ngram-map-k",
-    "ngram-map-k4v",
-    "ngram-mod",
-    "ngram-cache",
-)
 OLDER = {  # before pull request 22397
     "spec_draft_model": "model_draft",
     "spec_draft_n_max": "draft_max",
@@ -73,9 +54,6 @@ class Flags(Schema):
     spec_synth_rates: str | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
-        if self.spec_type not in TYPES:
-            raise EngineError(f"llama.cpp: --spec-type must be one of {', '.join(TYPES)}")
         for name, least in (("spec_draft_n_max", 1), ("spec_draft_n_min", 0)):
             whole(f"llama.cpp: {name}", getattr(self, name), least)
         if self.spec_draft_p_min is not None and not 0 <= self.spec_draft_p_min <= 1:

@@ -21,17 +21,13 @@ from simkit.engines.base import (
 )
 from simkit.policies import Confidence
 
-ACCEPTED = frozenset(
-    "num_assistant_tokens assistant_confidence_threshold max_ngram_size logprobs".split()
-)
-
 
 @dataclass(frozen=True)
 class GenerationConfig(Schema):
     """The fields that are written.
 
     Raises:
-        EngineError: a value is out of range, or both ways to stop a draft are given.
+        EngineError: a value is out of range.
     """
 
     num_assistant_tokens: int | None = None
@@ -40,16 +36,11 @@ class GenerationConfig(Schema):
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
         for name in ("num_assistant_tokens", "max_ngram_size"):
             whole(f"openvino: {name}", getattr(self, name), 1)
         threshold = self.assistant_confidence_threshold
-        if threshold is None:
-            return
-        if not 0 < threshold <= 1:
+        if threshold is not None and not 0 < threshold <= 1:
             raise EngineError("openvino: assistant_confidence_threshold must be in (0, 1]")
-        if self.num_assistant_tokens is not None:
-            raise EngineError("openvino: a threshold and a length exclude each other")
 
 
 @register

@@ -27,18 +27,6 @@ from simkit.engines.base import (
     whole,
 )
 
-ACCEPTED = frozenset(
-    "speculative_algorithm speculative_draft_model_path speculative_draft_model_revision"
-    " speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens"
-    " speculative_accept_threshold_single speculative_accept_threshold_acc speculative_token_map"
-    " speculative_attention_mode speculative_adaptive speculative_adaptive_config"
-    " speculative_dflash_block_size speculative_ngram_min_bfs_breadth"
-    " speculative_ngram_max_bfs_breadth speculative_ngram_match_type"
-    " speculative_ngram_max_trie_depth speculative_ngram_capacity".split()
-)
-ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH")
-SLOT = frozenset(("candidate_steps", "up_hysteresis", "down_hysteresis", "ceiling_coeff"))
-SHARED = frozenset(("ema_alpha", "update_interval", "warmup_batches"))
 _DRAFT = "DRAFT_MODEL"
 
 
@@ -60,9 +48,6 @@ class ServerArgs(Schema):
     speculative_ngram_max_trie_depth: int | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
-        if self.speculative_algorithm not in ALGORITHMS:
-            raise EngineError(f"sglang: the algorithm must be one of {', '.join(ALGORITHMS)}")
         for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
             whole(f"sglang: speculative_{name}", getattr(self, f"speculative_{name}"), 1)
         if self.speculative_adaptive:
@@ -78,27 +63,6 @@ class ServerArgs(Schema):
             if value is not True:
                 words.append(shlex.quote(str(value)))
         return " ".join(words) + "\n"
-
-
-def check_adaptive(config: dict[str, Any]) -> None:
-    """Refuse an adaptive configuration that SGLang would refuse, or whose keys it does not read.
-
-    Raises:
-        EngineError: as said.
-    """
-    slots = {key: value for key, value in config.items() if key.isdigit()}
-    if not slots:
-        raise EngineError("sglang: an adaptive configuration needs a batch size")
-    for name in config.keys() - slots.keys() - SHARED:
-        raise EngineError(f"sglang: {name} is not read of an adaptive configuration")
-    for batch, slot in slots.items():
-        steps = slot.get("candidate_steps")
-        if not isinstance(steps, list) or not steps:
-            raise EngineError(f"sglang: batch size {batch} needs candidate_steps")
-        for step in steps:
-            whole(f"sglang: candidate_steps of {batch}", step, 0)
-        for name in slot.keys() - SLOT:
-            raise EngineError(f"sglang: {name} is not read of a batch size")
 
 
 @register
@@ -136,7 +100,6 @@ class Sglang(EngineWriter):
             notes.append("SGLang's parallel drafter is DFLASH: a PARD model is none")
         adaptive = _adaptive(plan)
         if adaptive:
-            check_adaptive(adaptive)
             beside[".adaptive.json"] = json.dumps(adaptive, indent=1) + "\n"
         flags = ServerArgs(
             speculative_algorithm=algorithm,
@@ -167,6 +130,6 @@ def _adaptive(plan: EngineSetting) -> dict[str, Any] | None:
                 for batch, steps in ema.candidates
             },
         }
-    if plan.by_batch:
-        return {str(low): {"candidate_steps": [k]} for low, k in plan.by_batch}
-    return None
+    for low, k in plan.by_batch:
+        whole(f"sglang: candidate_steps of {low}", k, 0)
+    return {str(low): {"candidate_steps": [k]} for low, k in plan.by_batch} or None

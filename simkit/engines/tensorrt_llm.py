@@ -32,13 +32,6 @@ from simkit.engines.base import (
 )
 from traces.messages import how_many
 
-ACCEPTED = frozenset(
-    "decoding_type max_draft_len max_total_draft_tokens speculative_model max_concurrency"
-    " draft_len_schedule load_format acceptance_rate_window_size acceptance_rate_threshold"
-    " use_rejection_sampling allow_advanced_sampling max_matching_ngram_size is_keep_all"
-    " is_use_oldest is_public_pool mask_token_id".split()
-)
-TYPES = ("Draft_Target", "Eagle3", "NGram", "PARD", "MTP")
 _DRAFT = "DRAFT_MODEL"
 
 
@@ -59,12 +52,7 @@ class DecodingConfig(Schema):
     max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
-        if self.decoding_type not in TYPES:
-            raise EngineError(f"tensorrt-llm: decoding_type must be one of {', '.join(TYPES)}")
         whole("tensorrt-llm: max_draft_len", self.max_draft_len, 1)
-        if self.decoding_type == "Draft_Target" and not self.speculative_model:
-            raise EngineError("tensorrt-llm: Draft_Target needs speculative_model")
         if not 0 <= (self.acceptance_rate_threshold or 0.0) <= 1:
             raise EngineError("tensorrt-llm: acceptance_rate_threshold must be from 0 to 1")
         if not self.draft_len_schedule:

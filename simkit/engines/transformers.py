@@ -24,12 +24,6 @@ from simkit.engines.base import (
 )
 from simkit.policies import Confidence, ConfidenceAdaptive, Heuristic
 
-SCHEDULES = ("heuristic", "heuristic_transient", "constant")
-ACCEPTED = frozenset(
-    "num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold"
-    " prompt_lookup_num_tokens max_matching_ngram_size".split()
-)
-
 
 @dataclass(frozen=True)
 class GenerationConfig(Schema):
@@ -46,9 +40,6 @@ class GenerationConfig(Schema):
     max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
-        if self.num_assistant_tokens_schedule not in (None, *SCHEDULES):
-            raise EngineError(f"transformers: the schedule must be one of {', '.join(SCHEDULES)}")
         for name in ("num_assistant_tokens", "prompt_lookup_num_tokens", "max_matching_ngram_size"):
             whole(f"transformers: {name}", getattr(self, name), 1)
         threshold = self.assistant_confidence_threshold

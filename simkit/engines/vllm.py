@@ -1,6 +1,6 @@
 """vLLM: the JSON of `--speculative-config`.
 
-Fields, their ranges and the words for methods are those of the class `SpeculativeConfig` in
+Fields and their ranges are those of the class `SpeculativeConfig` in
 `vllm/config/speculative.py` (vllm-project/vllm at commit 002e77c, after 0.28.0; the page
 docs.vllm.ai/en/v0.26.0/api/vllm/config/speculative has most of them). The table by batch size is of
 pull request 32374: inclusive ranges, the first from 1 on, gaps and what lies behind the last keep
@@ -28,18 +28,6 @@ from simkit.engines.base import (
     whole,
 )
 
-ACCEPTED = frozenset(
-    "enforce_eager num_speculative_tokens model method draft_tensor_parallel_size"
-    " tensor_parallel_size quantization moe_backend attention_backend kv_cache_dtype max_model_len"
-    " revision code_revision index_share_for_mtp_iteration disable_padded_drafter_batch"
-    " disable_eagle_block_drop use_local_argmax_reduction use_heterogeneous_vocab prompt_lookup_max"
-    " prompt_lookup_min parallel_drafting num_speculative_tokens_per_batch_size"
-    " suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests"
-    " suffix_decoding_max_spec_factor suffix_decoding_min_token_prob draft_load_config"
-    " rejection_sample_method synthetic_acceptance_rates synthetic_acceptance_length"
-    " enable_adaptive_verification draft_sample_method dspark_draft_topk".split()
-)
-METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix", "dflash", "dspark")
 _DRAFT = "DRAFT_MODEL"
 _CONFIDENT = ("model", "feature", "parallel", "suffix")  # kinds that it verifies by confidence
 _ADAPTIVE = (
@@ -73,15 +61,8 @@ class SpeculativeConfig(Schema):
     enable_adaptive_verification: bool | None = None
 
     def __post_init__(self) -> None:
-        self.check_known(ACCEPTED)
-        if self.method not in METHODS:
-            raise EngineError(f"vllm: method must be one of {', '.join(METHODS)}")
-        if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
-            raise EngineError(f"vllm: method {self.method} needs a model")
         for name in ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"):
             whole(f"vllm: {name}", getattr(self, name), 1)
-        if self.draft_sample_method not in (None, "greedy", "probabilistic"):
-            raise EngineError("vllm: draft_sample_method must be greedy or probabilistic")
         self._check_table()
         self._check_rates()
 
