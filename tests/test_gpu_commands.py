@@ -17,7 +17,7 @@ from simkit.fidelity import logs
 from simkit.policies import Fixed
 from simkit.statistics.enough import FOR_AGREEMENT
 from traces.recipes.reference import corpus
-from traces.recipes.reference.evaluate import PROMPTS
+from traces.recipes.reference.pair import PROMPTS
 from traces.trace import load
 from traces.validate import validate
 

@@ -15,7 +15,7 @@ from traces.recipes.reference import answers, made_texts, parallel, prompts
 from traces.recipes.reference.net import Llama, Shape
 from traces.recipes.reference.pair import MODELS, PAD_ID
 from traces.recipes.training import parallel_rows, row_attention
-from traces.recipes.training.acceptance import acceptance
+from traces.recipes.training.course import acceptance
 from traces.record.drafters import parallel as recorded
 from traces.record.drafters.texts import make_texts
 

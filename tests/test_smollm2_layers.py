@@ -1,12 +1,14 @@
 """Drafts made of a model's own layers."""
 
 import json
+from dataclasses import replace
 
 import torch
 from smollm2_tiny import tiny_model, write_answers
 from transformers import AutoModelForCausalLM
 
 from traces.recipes.smollm2 import draft, layers, teacher
+from traces.recipes.smollm2.command import Job
 
 
 def texts_of(folder, model):
@@ -42,11 +44,12 @@ def test_training_goes_on_in_the_same_bytes_and_leaves_what_is_shared(tmp_path, 
         out = [tmp_path / f"{settings.exit}{name}" for name in "ab"]
         for folder in out:
             folder.mkdir()
-        net, said = layers.train(settings, "cpu", model, texts, out[0], print)
-        layers.train(settings, "cpu", model, texts, out[1], print, stop_at=6)
+        job = Job(settings, "cpu", model, texts, out[0], print)
+        net, said = layers.train(job)
+        layers.train(replace(job, out=out[1], stop_at=6))
         with monkeypatch.context() as chosen:  # layers are chosen once
             chosen.setattr(layers, "kept_layers", None)
-            again, _ = layers.train(settings, "cpu", model, texts, out[1], print)
+            again, _ = layers.train(replace(job, out=out[1]))
         for one, other in zip(net.parameters(), again.parameters(), strict=True):
             assert torch.equal(one, other)
         embeddings = net.get_input_embeddings().weight

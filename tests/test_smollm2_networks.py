@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import traces
 from traces.recipes.smollm2 import feature, parallel, teacher
+from traces.recipes.smollm2.command import Job
 from traces.recipes.smollm2.directions import main_directions, metric, next_state
 from traces.recipes.smollm2.held_out import DEPTH, held_out
 from traces.recipes.smollm2.vocabulary import commonest
@@ -149,12 +150,12 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     folders = [tmp_path / name for name in ("whole", "stopped")]
     for folder in folders:
         folder.mkdir()
-    given = settings, "cpu", model, texts
     lines = []
-    nets = [module.train(*given, folders[0], lines.append)]
+    nets = [module.train(Job(settings, "cpu", model, texts, folders[0], lines.append))]
     assert float(lines[0].split()[3][:-1]) > float(lines[-1].split()[3][:-1])
-    module.train(*given, folders[1], quiet, stop_at=16)
-    nets.append(module.train(*given, folders[1], quiet))
+    job = Job(settings, "cpu", model, texts, folders[1], quiet)
+    module.train(replace(job, stop_at=16))
+    nets.append(module.train(job))
     assert [row["step"] for row in nets[1][1]["held_out"]] == [8, 16, 24]
     assert nets[0][1] == nets[1][1]
     for (net, record), folder in zip(nets, folders, strict=True):
@@ -162,7 +163,7 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     for file in folders[0].glob("*.safetensors"):
         assert file.read_bytes() == (folders[1] / file.name).read_bytes()
     with pytest.raises(ValueError, match="another arm"):
-        module.train(replace(settings, seed=1), *given[1:], folders[1], quiet)
+        module.train(replace(job, settings=replace(settings, seed=1)))
 
 
 def test_what_the_chain_is_trained_on_is_what_it_drafts(model, texts, tmp_path):
@@ -280,7 +281,7 @@ def test_the_folder_is_attached(module, settings, model, texts, tmp_path):
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "net").mkdir()
     few = replace(settings, steps=2)
-    net, record = module.train(few, "cpu", model, texts, tmp_path / "net", quiet)
+    net, record = module.train(Job(few, "cpu", model, texts, tmp_path / "net", quiet))
     module.export(few, net, model, record, tmp_path / "net")
     given = ["--target", tmp_path / "target", "--device", "cpu"]
     outputs = ["--prompts", tmp_path / "prompts.jsonl", "--max-new-tokens", 12]

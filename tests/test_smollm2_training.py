@@ -1,5 +1,7 @@
 """Training the real model's drafters, and what it takes its data from, on small models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from traces.errors import UserError
 from traces.recipes.reference.pair import EOS_ID, MODELS
 from traces.recipes.smollm2 import answers, draft, prompts, questions, teacher
+from traces.recipes.smollm2.command import Job
 from traces.recipes.smollm2.directions import main_directions
 from traces.recipes.training.likelihood import Vocabulary, log_likelihood
 from traces.record.folder import named_tokenizer
@@ -189,7 +192,8 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     texts = teacher.Texts(folder)
     settings = draft.DraftSettings(steps=24, batch=6, rate=5e-3)
     lines: list[str] = []
-    whole, said = draft.train(settings, "cpu", model, texts, tmp_path / "a", lines.append)
+    job = Job(settings, "cpu", model, texts, tmp_path / "a", lines.append)
+    whole, said = draft.train(job)
     assert lines and said["held_out"][-1]["step"] == 24
     some = texts.alike(np.random.default_rng(1), 12)
     all_tokens = torch.arange(VOCAB), torch.zeros(VOCAB)
@@ -203,12 +207,13 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     assert after < 0.9 * before
 
     monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 8)
-    draft.train(settings, "cpu", model, texts, tmp_path / "b", lines.append, stop_at=16)
-    again, _ = draft.train(settings, "cpu", model, texts, tmp_path / "b", lines.append)
+    job = replace(job, out=tmp_path / "b")
+    draft.train(replace(job, stop_at=16))
+    again, _ = draft.train(job)
     for name, weight in whole.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name]), name
     with pytest.raises(ValueError, match="another arm"):
-        draft.train(draft.DraftSettings(steps=9), "cpu", model, texts, tmp_path / "b", lines.append)
+        draft.train(replace(job, settings=draft.DraftSettings(steps=9)))
 
 
 def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):

@@ -46,7 +46,7 @@ from benchmarks.gpu.delivery import Budget, deliver, unpack, write_json
 from traces.recipes.reference import evaluate, train, windows
 from traces.recipes.reference.export import export
 from traces.recipes.reference.net import Llama, Shape, save_weights
-from traces.recipes.reference.pair import MODELS
+from traces.recipes.reference.pair import MODELS, PROMPTS
 from traces.record.header import make_header
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
@@ -232,7 +232,7 @@ def evaluate_pair(call: Call) -> None:
 
 def chosen_prompts(pair: Pair, per_task: int) -> list[Prompt]:
     """The first shipped prompts of each task."""
-    rows = read_prompts(evaluate.PROMPTS, pair.tokenizer, pair.vocab_size)
+    rows = read_prompts(PROMPTS, pair.tokenizer, pair.vocab_size)
     tasks = dict.fromkeys(row.task for row in rows)
     return [row for task in tasks for row in [r for r in rows if r.task == task][:per_task]]
 

@@ -11,11 +11,9 @@ Answers to the prompts for measuring are held out.
 
 from __future__ import annotations
 
-import argparse
-import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +21,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import traces
-from traces.outputs import write_atomic
-from traces.recipes.reference.pair import MODELS, PAD_ID
+from traces.recipes.command import parser_of, write_arrays
+from traces.recipes.reference.pair import PAD_ID, load_target
 from traces.recipes.reference.prompts import prompt_ids
 from traces.record.drafters.layers import Layers
 
+STATES = Path(".work/answers/states.npz")
 LAYERS = (-1, -8, -16, -24)  # the first is what the output matrix reads; as in PARD-2's code
 
 
@@ -49,6 +48,15 @@ class Answers:
     first: Tensor
     states: Tensor
 
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> Answers:
+        """The texts of arrays as `gather` has them."""
+        tokens = torch.from_numpy(arrays["tokens"].astype(np.int64))
+        n_prompt, n_text, states = (
+            torch.from_numpy(arrays[name]) for name in ("n_prompt", "n_text", "states")
+        )
+        return cls(tokens, n_prompt, n_text, n_text.long().cumsum(0) - n_text, states)
+
     def pick(self, rows: Tensor) -> Answers:
         """Some of the texts."""
         n_prompt, n_text = self.n_prompt[rows], self.n_text[rows]
@@ -63,11 +71,7 @@ class Answers:
 def load(file: Path) -> tuple[Answers, Answers]:
     """The texts to train on and those held out."""
     data = np.load(file)
-    tokens = torch.from_numpy(data["tokens"].astype(np.int64))
-    n_prompt, n_text, states, held = (
-        torch.from_numpy(data[name]) for name in ("n_prompt", "n_text", "states", "held")
-    )
-    texts = Answers(tokens, n_prompt, n_text, n_text.long().cumsum(0) - n_text, states)
+    texts, held = Answers.of(data), torch.from_numpy(data["held"])
     return texts.pick((~held).nonzero()[:, 0]), texts.pick(held.nonzero()[:, 0])
 
 
@@ -124,22 +128,15 @@ def gather(
 
 def main() -> None:
     """Command line."""
-    from transformers import LlamaForCausalLM
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE")
     parser.add_argument("--made", type=Path, metavar="DIR", help="texts that the target made up")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     args = parser.parse_args()
-    loaded: Any = LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)
     texts = sum([recorded(traces.load(path)) for path in args.traces], [])
     texts += made(args.made) if args.made else []
-    arrays = gather(loaded.eval(), texts)
-    data = io.BytesIO()
-    np.savez(data, **arrays)  # type: ignore[arg-type]
-    write_atomic(args.out, data.getvalue())
+    arrays = gather(load_target(), texts)
+    write_arrays(args.out, arrays)
     n_answer = int((arrays["n_text"] - arrays["n_prompt"]).sum())
     print(f"{args.out}: {len(arrays['tokens'])} texts, {n_answer} tokens of answers")
 

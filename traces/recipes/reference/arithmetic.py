@@ -14,47 +14,13 @@ NAMES = (
     "Sam Tina Victor Wendy Yusuf Zoe Amir Bella Carlos Dina Erik Fatima Georg"
 ).split()
 ITEMS = (
-    "apples",
-    "books",
-    "marbles",
-    "stamps",
-    "pencils",
-    "coins",
-    "tickets",
-    "cards",
-    "eggs",
-    "shells",
-    "bottles",
-    "candles",
-    "buttons",
-    "cookies",
-    "flowers",
-    "photos",
-    "screws",
-    "tiles",
-    "boxes",
-    "oranges",
-    "letters",
-    "bricks",
-    "seeds",
-    "cups",
-    "toys",
-    "plates",
-)
+    "apples books marbles stamps pencils coins tickets cards eggs shells bottles candles buttons "
+    "cookies flowers photos screws tiles boxes oranges letters bricks seeds cups toys plates"
+).split()
 PLACES = (
-    "a shop",
-    "a school",
-    "a farm",
-    "a library",
-    "a small museum",
-    "a bakery",
-    "a workshop",
-    "a club",
-    "an office",
-    "a garden",
-    "a warehouse",
-    "a market stall",
-)
+    "a shop, a school, a farm, a library, a small museum, a bakery, a workshop, a club, an office, "
+    "a garden, a warehouse, a market stall"
+).split(", ")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Step = tuple[str, str, int]  # (sentence of the question, sentence of the answer, new total)

@@ -11,14 +11,13 @@ are accepted to ``arms.parquet``: all that replays of fixed lengths need.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,8 @@ import pyarrow.parquet as pq
 
 from traces.arms import ARMS, ParallelArm
 from traces.outputs import write_atomic
-from traces.recipes.reference.pair import MODELS
+from traces.recipes.command import parser_of
+from traces.recipes.reference.pair import load_target
 from traces.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -79,15 +79,11 @@ def train(out: Path, answers: Path, steps: int) -> None:
                     given |= {"rho": arm.rho, "seed": seed, "steps": steps, "batch": BATCH}
                     given |= {"answers": answers, "out": place}
                     words = [part for k, v in given.items() for part in (f"--{k}", str(v))]
-                    command = [
-                        sys.executable,
-                        "-m",
-                        "traces.recipes.reference.parallel",
-                        "--unmeasured",
-                        *words,
-                    ]
+                    command = [sys.executable, "-m", "traces.recipes.reference.parallel"]
                     print(place, flush=True)
-                    subprocess.run(command, stdout=log, stderr=log, check=True)
+                    subprocess.run(
+                        [*command, "--unmeasured", *words], stdout=log, stderr=log, check=True
+                    )
             except Timeout:
                 continue  # another process trains it
 
@@ -129,21 +125,11 @@ def measure(out: Path, file: Path, trace: str) -> None:
 
 def texts_of(recording: Trace) -> tuple[Answers, Tensor]:
     """A trace's prompts and outputs as texts with the target's states, and its output matrix."""
-    import torch
-    from transformers import LlamaForCausalLM
-
     from traces.recipes.reference.answers import Answers, gather
 
-    loaded: Any = LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)
-    target = loaded.eval()
-    rows = recording.sequences.to_pylist()
+    target, rows = load_target(), recording.sequences.to_pylist()
     given = [(row["prompt_tokens"] + row["output_tokens"], row["n_prompt"], False) for row in rows]
-    arrays = {name: torch.from_numpy(value) for name, value in gather(target, given).items()}
-    n_text = arrays["n_text"]
-    first = n_text.long().cumsum(0) - n_text
-    tokens = arrays["tokens"].long()
-    texts = Answers(tokens, arrays["n_prompt"], n_text, first, arrays["states"])
-    return texts, target.get_input_embeddings().weight.detach()
+    return Answers.of(gather(target, given)), target.get_input_embeddings().weight.detach()
 
 
 def drafted(
@@ -224,9 +210,7 @@ def _table(arm: ParallelArm, seed: int, mode: str, found: Sequence[np.ndarray]) 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=("train", "measure"))
     parser.add_argument("-o", "--out", type=Path, default=Path(".work/arms"), metavar="DIR")
     parser.add_argument("--answers", type=Path, default=Path(".work/answers/states.npz"))

@@ -110,13 +110,28 @@ def shingles(text: str) -> set[int]:
 def without_near_copies(documents: list[Document]) -> list[Document]:
     """Drop held-out documents that share too many shingles with training text."""
     held = [(doc, shingles(str(doc["text"]))) for doc in documents if doc["held_out"]]
-    wanted: set[int] = set().union(*(marks for _, marks in held))
+    bad = {id(doc) for doc in leaked(held, documents, MAX_SHARED)}
+    return [doc for doc in documents if id(doc) not in bad]
+
+
+def leaked(
+    marked: list[tuple[Document, set[int]]], documents: list[Document], limit: float
+) -> Iterator[Document]:
+    """What shares more than this part of its shingles with the documents to train on.
+
+    Args:
+        marked: held-out documents or prompts, each with its shingles.
+        documents: held-out ones among them are not looked at.
+        limit: of the share.
+    """
+    wanted: set[int] = set().union(*(marks for _, marks in marked))
     shared: set[int] = set()
     for doc in documents:
         if not doc["held_out"]:
             shared |= shingles(str(doc["text"])) & wanted
-    bad = {id(doc) for doc, marks in held if len(marks & shared) > MAX_SHARED * max(1, len(marks))}
-    return [doc for doc in documents if id(doc) not in bad]
+    for doc, marks in marked:
+        if len(marks & shared) > limit * max(1, len(marks)):
+            yield doc
 
 
 def check_disjoint(documents: Iterable[Document]) -> None:

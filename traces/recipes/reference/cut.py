@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
 
 import traces
 from traces.errors import UserError
+from traces.recipes.command import parser_of
 from traces.subset import select
 from traces.trace import Trace
 from traces.writer import save
@@ -19,9 +19,7 @@ from traces.writer import save
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--a-task", type=int, default=4, help="Prompts of each task.")

@@ -6,7 +6,6 @@ Symbols: p target, q draft, overlap = sum min(p, q), H(q, p) = -sum q log p, all
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from torch.nn import functional as F
 from traces.outputs import write_atomic
 from traces.recipes.reference import windows
 from traces.recipes.reference.export import config
-from traces.recipes.reference.net import Llama, load_weights
-from traces.recipes.reference.pair import EOS_ID, MODELS, PAD_ID
+from traces.recipes.reference.net import Llama, shipped
+from traces.recipes.reference.pair import EOS_ID, MODELS, PAD_ID, load_prompts, load_tokenizer
 from traces.recipes.reference.sources import TASKS
+from traces.recipes.training.folder import as_json
 
-PROMPTS = Path(__file__).parents[2] / "reference" / "prompts.jsonl"
 NEW_TOKENS = 256
 LOOP_TOKENS = 64
 EARLY_TOKENS = 64
@@ -122,13 +121,9 @@ def greedy_row(
 
 def greedy_table(target: Llama, draft: Llama, limit: int) -> dict[str, Row]:
     """``greedy_row`` for ``limit`` shipped prompts of each task."""
-    from tokenizers import Tokenizer
-
     if not limit:
         return {}
-    tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
-    lines = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
-    table = {}
+    tokenizer, lines, table = load_tokenizer(), load_prompts(), {}
     for task in TASKS:
         prompts = [tokenizer.encode(x["prompt"]).ids for x in lines if x["task"] == task][:limit]
         row = greedy_row(target, draft, prompts)
@@ -145,9 +140,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=64, help="held-out windows a task")
     parser.add_argument("--prompts", type=int, default=64, help="prompts a task")
     args = parser.parse_args()
-    target, draft = (
-        load_weights(n, MODELS / n / "model.safetensors", args.device) for n in ("target", "draft")
-    )
+    target, draft = (shipped(name, args.device) for name in ("target", "draft"))
     pack = args.work / "pack" / "tokens.npz"
     record = {
         "device": args.device,
@@ -156,7 +149,7 @@ def main() -> None:
         "held_out": held_out_table(target, draft, pack, args.windows),
         "greedy": greedy_table(target, draft, args.prompts),
     }
-    write_atomic(MODELS / "evaluation.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomic(MODELS / "evaluation.json", as_json(record))
 
 
 if __name__ == "__main__":

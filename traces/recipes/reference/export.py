@@ -47,15 +47,10 @@ def config(shape: Shape) -> dict[str, Any]:
 
 def export(weights: Path, shape: Shape, folder: Path) -> None:
     """Write a model's folder from its safetensors, all but the tokenizer's files."""
-    generation = {
-        "bos_token_id": None,
-        "eos_token_id": EOS_ID,
-        "pad_token_id": PAD_ID,
-        "do_sample": False,
-    }
-    write_atomic(folder / "config.json", (json.dumps(config(shape), indent=2) + "\n").encode())
-    text = json.dumps(generation, indent=2) + "\n"
-    write_atomic(folder / "generation_config.json", text.encode())
+    ids = {"bos_token_id": None, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+    files = {"config.json": config(shape), "generation_config.json": {**ids, "do_sample": False}}
+    for name, values in files.items():
+        write_atomic(folder / name, (json.dumps(values, indent=2) + "\n").encode())
     write_atomic(folder / "model.safetensors", weights.read_bytes())
 
 

@@ -11,7 +11,6 @@ A command that was stopped goes on from its checkpoint and ends in the same byte
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -26,17 +25,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaConfig
 
-from traces.outputs import write_atomic
+from traces.recipes.command import parser_of, say
 from traces.recipes.reference import answers
 from traces.recipes.reference.answers import Answers
 from traces.recipes.reference.export import config
 from traces.recipes.reference.net import SHAPES
-from traces.recipes.reference.pair import MODELS
-from traces.recipes.training.acceptance import acceptance
-from traces.recipes.training.course import Training, clear
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.folder import as_json, halves
-from traces.recipes.training.optimiser import make_optimiser, rate, take_step, versions
+from traces.recipes.reference.pair import load_target
+from traces.recipes.training.course import Training, acceptance, clear
+from traces.recipes.training.folder import write_drafter
+from traces.recipes.training.optimiser import (
+    make_optimiser,
+    rate,
+    take_step,
+    tiny_as_zero,
+    versions,
+)
 from traces.record.drafters import feature as recorded
 from traces.record.drafters.eagle import Eagle1, Place
 from traces.record.drafters.texts import make_texts
@@ -129,11 +132,11 @@ def update(
     return total
 
 
-def measure(folder: Path, target: Any, held: Answers, most: int | None = None) -> dict[str, object]:
+def measure(folder: Path, target: Any, held: Answers) -> dict[str, object]:
     """Marginal acceptance by depth of the folder's greedy chains along held-out greedy answers."""
     drafter = recorded.load(folder, target)
     parts = []
-    for row in range(len(held.tokens))[:most]:
+    for row in range(len(held.tokens)):
         tokens, n_prompt, states = held.text(row)
         states, ids = states[:, : drafter.output.shape[1]], tokens.tolist()
         best = (states[n_prompt - 1 : -1] @ drafter.output.T).argmax(-1)
@@ -151,9 +154,7 @@ def measure(folder: Path, target: Any, held: Answers, most: int | None = None) -
 
 def export(net: Eagle1, record: dict[str, object], out: Path) -> None:
     """Write the folder that ``traces.record.drafters.feature`` reads, weights in float16."""
-    write_atomic(out / "config.json", as_json(chain_config()))
-    write_atomic(out / "training.json", as_json(record))
-    write_atomic(out / "model.safetensors", halves(net.state_dict()))
+    write_drafter(out, chain_config(), record, net.state_dict())
 
 
 def train(
@@ -187,30 +188,25 @@ def train(
 @tiny_as_zero()
 def main() -> None:
     """Train, write the folder, measure what was written."""
-    from transformers import LlamaForCausalLM
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--answers", type=Path, default=Path(".work/answers/states.npz"))
+    parser.add_argument("--answers", type=Path, default=answers.STATES)
     for name, value in asdict(FeatureSettings()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     settings = FeatureSettings(**{name: getattr(args, name) for name in asdict(FeatureSettings())})
     args.out.mkdir(parents=True, exist_ok=True)
     some, held = answers.load(args.answers)
-    loaded: Any = LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)
-    matrix = loaded.get_input_embeddings().weight.detach()
+    target = load_target()
     began = time.process_time()
     try:
-        net = train(settings, some, matrix, args.out, lambda line: print(line, flush=True))
+        net = train(settings, some, target.get_input_embeddings().weight.detach(), args.out, say)
     except ValueError as problem:
         sys.exit(f"error: {problem}")
     record: dict[str, object] = asdict(settings) | {"texts": len(some.tokens), **versions("cpu")}
     record["cpu_seconds"] = round(time.process_time() - began)
     export(net, record, args.out)
-    record["held_out"] = measure(args.out, loaded.eval(), held)
+    record["held_out"] = measure(args.out, target, held)
     export(net, record, args.out)
     clear(args.out)
     print(json.dumps(record["held_out"]))

@@ -11,21 +11,17 @@ PARD-2 is trained, where a model is its own source of prompts.
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from traces.outputs import write_atomic
-from traces.recipes.reference.pair import EOS_ID, MODELS, PAD_ID
-from traces.recipes.reference.prompts import PROMPTS, prompt_ids
+from traces.recipes.command import parser_of, say, write_arrays
+from traces.recipes.reference.pair import EOS_ID, PAD_ID, load_prompts, load_target, load_tokenizer
+from traces.recipes.reference.prompts import prompt_ids
 from traces.recipes.reference.sources import TASKS
 from traces.record.forward import Forward, causal_mask, left_padded
 
@@ -37,12 +33,9 @@ STRETCH = 80  # sampled tokens behind them, at most
 
 def prompts_to_train_on() -> list[list[list[int]]]:
     """Token ids of each task's prompts that no bundled trace holds and no measurement uses."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
+    tokenizer = load_tokenizer()
     bundled, held_out = prompt_ids()
-    rows = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
-    rows = [row for row in rows if row["id"] not in bundled | held_out]
+    rows = [row for row in load_prompts() if row["id"] not in bundled | held_out]
     return [
         [tokenizer.encode(row["prompt"]).ids for row in rows if row["task"] == task]
         for task in TASKS
@@ -117,30 +110,24 @@ def go_on(
 
 def main() -> None:
     """Command line: make the files that are not there yet."""
-    from transformers import LlamaForCausalLM
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--batches", type=int, default=12, help=f"files of {BATCH} texts")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    loaded: Any = LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)
+    target = load_target()
     for number in range(args.batches):
         file = args.out / f"{number:03d}.npz"
         if file.exists():
             continue
         began = time.process_time()
-        texts = make(loaded.eval(), args.seed, number)
-        data = io.BytesIO()
+        texts = make(target, args.seed, number)
         arrays = {name: value.numpy().astype(np.uint16) for name, value in texts.items()}
-        np.savez_compressed(data, **arrays)  # type: ignore[arg-type]
-        write_atomic(file, data.getvalue())
+        write_arrays(file, arrays, compressed=True)
         n_answer = int((texts["n_text"] - texts["n_prompt"]).sum())
         seconds = time.process_time() - began
-        print(f"{file}: {n_answer} tokens of answers, {seconds:.0f} CPU seconds", flush=True)
+        say(f"{file}: {n_answer} tokens of answers, {seconds:.0f} CPU seconds")
 
 
 if __name__ == "__main__":

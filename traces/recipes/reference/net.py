@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
-from traces.recipes.reference.pair import CONTEXT, VOCAB_SIZE
+from traces.recipes.reference.pair import CONTEXT, MODELS, VOCAB_SIZE
 
 ROPE_THETA = 10_000.0
 NORM_EPS = 1e-5
@@ -191,3 +191,8 @@ def load_weights(name: str, path: Path, device: str = "cpu") -> Llama:
     net = Llama(SHAPES[name])
     net.load_state_dict({k: v.float() for k, v in load_file(str(path)).items()})
     return net.to(device).eval()
+
+
+def shipped(name: str, device: str = "cpu") -> Llama:
+    """The target or the draft of the pair."""
+    return load_weights(name, MODELS / name / "model.safetensors", device)

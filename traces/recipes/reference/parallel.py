@@ -29,16 +29,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
+from traces.recipes.command import parser_of, say
 from traces.recipes.reference import answers
 from traces.recipes.reference.answers import LAYERS, Answers
 from traces.recipes.reference.export import config
-from traces.recipes.reference.net import Llama, load_weights
+from traces.recipes.reference.net import Llama, shipped
 from traces.recipes.reference.pair import EOS_ID, MODELS, PAD_ID
-from traces.recipes.training.acceptance import acceptance
-from traces.recipes.training.course import Training, clear
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.folder import as_json, halves, round_to_halves
-from traces.recipes.training.optimiser import make_optimiser, rate, take_step, versions
+from traces.recipes.training.course import Training, acceptance, clear
+from traces.recipes.training.folder import as_json, halves, round_to_halves, write_drafter
+from traces.recipes.training.optimiser import (
+    make_optimiser,
+    rate,
+    take_step,
+    tiny_as_zero,
+    versions,
+)
 from traces.recipes.training.parallel_rows import (
     Rows,
     WeightedLoss,
@@ -168,10 +173,8 @@ def update(
         loss, counted = text_loss(settings, drafter, text(train, row, output), generator)
         loss.backward()
         total, weight = total + float(loss.detach()), weight + counted
-    for parameter in drafter.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= weight
-    take_step(drafter, optimiser, rate(step, settings.steps, settings.rate), clip=1.0)
+    new_rate = rate(step, settings.steps, settings.rate)
+    take_step(drafter, optimiser, new_rate, clip=1.0, count=weight)
     return total / float(weight)
 
 
@@ -223,6 +226,11 @@ def accepted(
     return table[:, torch.arange(one.n_prompt - 1, len(one.tokens) - 1, stride)].T
 
 
+def output_matrix() -> Tensor:
+    """The target's (V, H)."""
+    return shipped("target").model.embed_tokens.weight.detach()
+
+
 def train(
     settings: ParallelSettings,
     texts: tuple[Answers, Answers | None],
@@ -243,13 +251,8 @@ def train(
         ValueError: the checkpoint is of another arm.
     """
     torch.manual_seed(settings.seed)
-    target = load_weights("target", MODELS / "target" / "model.safetensors")
-    output = target.model.embed_tokens.weight.detach()
-    drafter = Drafter(
-        load_weights("draft", MODELS / "draft" / "model.safetensors"),
-        FEATURES[settings.features],
-        output.shape[1],
-    )
+    output = output_matrix()
+    drafter = Drafter(shipped("draft"), FEATURES[settings.features], output.shape[1])
     optimiser = make_optimiser(drafter, settings.rate)
     held = texts[1]
     training = Training(
@@ -283,24 +286,20 @@ def export(
         settings_file |= {"feature_scale": FEATURE_SCALE}
         projection = halves({"projection": drafter.projection.weight})
         write_atomic(out / "projection.safetensors", projection)
-    shape = config(drafter.net.shape) | {"dtype": "float16"}
     ids: dict[str, object] = {"eos_token_id": EOS_ID, "pad_token_id": PAD_ID, "do_sample": False}
-    write_atomic(out / "config.json", as_json(shape))
     write_atomic(out / "generation_config.json", as_json(ids))
     write_atomic(out / "drafter.json", as_json(settings_file))
-    write_atomic(out / "training.json", as_json(record))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(MODELS / "draft" / name, out / name)
-    write_atomic(out / "model.safetensors", halves(drafter.net.state_dict()))
+    shape = config(drafter.net.shape) | {"dtype": "float16"}
+    write_drafter(out, shape, record, drafter.net.state_dict())
 
 
 def parse() -> tuple[ParallelSettings, argparse.Namespace]:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--answers", type=Path, default=Path(".work/answers/states.npz"))
+    parser.add_argument("--answers", type=Path, default=answers.STATES)
     parser.add_argument("--loss", default="cat", help="pard, cat, or decay=G with 0 < G <= 1")
     parser.add_argument("--features", choices=FEATURES, default="none", help="target layers read")
     parser.add_argument("--rho", type=float, default=0.1, help="share of texts without features")
@@ -327,12 +326,11 @@ def main() -> None:
         held = None
     began = time.process_time()
     try:
-        drafter = train(settings, (texts, held), args.out, lambda line: print(line, flush=True))
+        drafter = train(settings, (texts, held), args.out, say)
     except ValueError as problem:
         sys.exit(f"error: {problem}")
     seconds = round(time.process_time() - began)
-    target = load_weights("target", MODELS / "target" / "model.safetensors")
-    output = target.model.embed_tokens.weight.detach()
+    output = output_matrix()
     round_to_halves(drafter)  # what the folder holds is what is measured
     record: dict[str, object] = asdict(settings) | {
         "texts": len(texts.tokens),

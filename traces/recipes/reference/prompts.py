@@ -19,14 +19,13 @@ from tokenizers import Tokenizer
 
 from traces.outputs import write_atomic
 from traces.recipes.reference import corpus
-from traces.recipes.reference.pair import MODELS
+from traces.recipes.reference.pair import PROMPTS, load_prompts, load_tokenizer
 from traces.recipes.reference.sources import TASKS
 
 PER_TASK = 96
 MIN_TOKENS, MAX_TOKENS = 40, 200
 PER_DOCUMENT = 4
 SEED = 23
-PROMPTS = Path(__file__).parents[2] / "reference" / "prompts.jsonl"
 BUNDLED = 32  # prompts a task that the bundled traces hold, the first ones
 MEASURING = 8  # prompts a task on which drafters are measured and never trained, the last ones
 
@@ -111,18 +110,10 @@ def without_leaks(
     rows: list[dict[str, object]], documents: list[corpus.Document], limit: float = 0.25
 ) -> list[dict[str, object]]:
     """Drop prompts of text and code that share too many shingles with training text."""
-    marks = {str(r["id"]): corpus.shingles(str(r["prompt"])) for r in rows if r["task"] != "math"}
-    wanted: set[int] = set().union(*marks.values())
-    shared: set[int] = set()
-    for doc in documents:
-        if not doc["held_out"] and doc["task"] != "math":
-            shared |= corpus.shingles(str(doc["text"])) & wanted
-    return [
-        r
-        for r in rows
-        if r["task"] == "math"
-        or len(marks[str(r["id"])] & shared) <= limit * max(1, len(marks[str(r["id"])]))
-    ]
+    rest = [doc for doc in documents if doc["task"] != "math"]
+    marked = [(r, corpus.shingles(str(r["prompt"]))) for r in rows if r["task"] != "math"]
+    bad = {r["id"] for r in corpus.leaked(marked, rest, limit)}
+    return [r for r in rows if r["id"] not in bad]
 
 
 def check(rows: list[dict[str, object]], documents: list[corpus.Document]) -> None:
@@ -136,7 +127,7 @@ def check(rows: list[dict[str, object]], documents: list[corpus.Document]) -> No
 
 def prompt_ids() -> tuple[set[str], set[str]]:
     """Ids of the shipped prompts that the bundled traces hold, and of those for measuring."""
-    lines = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
+    lines = load_prompts()
     tasks = [[row["id"] for row in lines if row["task"] == task] for task in TASKS]
     bundled = {name for task in tasks for name in task[:BUNDLED]}
     return bundled, {name for task in tasks for name in task[-MEASURING:]}
@@ -148,8 +139,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(".work/reference"))
     args = parser.parse_args()
     documents = corpus.load(args.work)
-    tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
-    rows = without_leaks(choose(documents, tokenizer), documents)
+    rows = without_leaks(choose(documents, load_tokenizer()), documents)
     check(rows, documents)
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     write_atomic(PROMPTS, ("\n".join(lines) + "\n").encode())

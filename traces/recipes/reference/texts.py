@@ -9,62 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 _VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
-_DROP = {
-    "script",
-    "style",
-    "nav",
-    "head",
-    "header",
-    "footer",
-    "aside",
-    "button",
-    "noscript",
-    "svg",
-    "form",
-}
+_DROP = set("script style nav head header footer aside button noscript svg form".split())
 _DROP_CLASS = (
-    "sphinxsidebar",
-    "related",
-    "footer",
-    "navheader",
-    "navfooter",
-    "headerlink",
-    "toc",
-    "fancy_toc",
-    "nosearch",
-    "docs-sidebar",
-    "docs-top-navigation",
-    "docs-bottom-navigation",
-    "linkselect",
-    "howtoget",
-    "menu",
-    "mobilemenu",
-    "desktoponly",
-    "clearer",
+    "sphinxsidebar related footer navheader navfooter headerlink toc fancy_toc nosearch "
+    "docs-sidebar docs-top-navigation docs-bottom-navigation linkselect howtoget menu mobilemenu "
+    "desktoponly clearer"
+).split()
+_BLOCK = set(
+    "p div h1 h2 h3 h4 h5 h6 li dt dd tr pre table ul ol dl section blockquote br title".split()
 )
-_BLOCK = {
-    "p",
-    "div",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "li",
-    "dt",
-    "dd",
-    "tr",
-    "pre",
-    "table",
-    "ul",
-    "ol",
-    "dl",
-    "section",
-    "blockquote",
-    "br",
-    "title",
-}
 
 
 class _Extract(HTMLParser):

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from traces.outputs import write_atomic, write_together
+from traces.outputs import write_together
+from traces.recipes.command import write_arrays
 from traces.recipes.reference import corpus
 from traces.recipes.reference.pair import CONTEXT, EOS, EOS_ID, MODELS, PAD, VOCAB_SIZE
 from traces.recipes.reference.sources import TASKS
@@ -99,9 +99,7 @@ def main() -> None:
             arrays[f"{task}_{side}"], arrays[f"{task}_{side}_starts"] = tokens, starts
             chars = sum(len(str(d["text"])) for d in part)
             print(f"{task:7} {side:5} {chars:9} characters, {len(tokens):9} tokens")
-    data = io.BytesIO()
-    np.savez_compressed(data, **arrays)
-    write_atomic(args.work / "pack" / "tokens.npz", data.getvalue())
+    write_arrays(args.work / "pack" / "tokens.npz", arrays, compressed=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ goes on from the last one. Windows are a pure function of (seed, step).
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import time
@@ -24,10 +23,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
+from traces.recipes.command import parser_of
 from traces.recipes.reference import evaluate
 from traces.recipes.reference.net import SHAPES, Llama, load_weights, save_weights
 from traces.recipes.reference.windows import MIX, Windows
-from traces.recipes.training.optimiser import make_optimiser, rate, versions
+from traces.recipes.training.folder import as_json, as_torch
+from traces.recipes.training.optimiser import make_optimiser, rate, take_step, versions
 
 CALIBRATION = (30, 90)  # steps between which the step time is measured
 CHECKPOINT_STEPS = 500
@@ -181,17 +182,13 @@ def update(
     learning_rate: float,
 ) -> Tensor:
     """One optimiser step; returns the loss (a scalar on the device)."""
-    for group in optimiser.param_groups:
-        group["lr"] = learning_rate
     ids = windows.batch(run.seed, step, run.batch)
     with torch.autocast(
         run.device.split(":")[0], torch.bfloat16, enabled=run.dtype == torch.bfloat16
     ):
         value = loss(net, ids)
     value.backward()
-    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    take_step(net, optimiser, learning_rate, clip=1.0)
     return value.detach()
 
 
@@ -199,24 +196,13 @@ def save_checkpoint(
     path: Path, net: Llama, optimiser: torch.optim.Optimizer, step: int, steps: int | None
 ) -> None:
     """All that training goes on from; a process that is killed leaves the one before, or this."""
-    data = io.BytesIO()
-    torch.save(
-        {
-            "net": net.state_dict(),
-            "optimiser": optimiser.state_dict(),
-            "step": step,
-            "steps": steps,
-        },
-        data,
-    )
-    write_atomic(path, data.getvalue())
+    state = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
+    write_atomic(path, as_torch({**state, "step": step, "steps": steps}))
 
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--work", type=Path, default=Path(".work/reference"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -279,12 +265,12 @@ def main() -> None:
         run, "draft", start, distillation_loss(run, target), windows, steps[1], args.minutes[1]
     )
     save_weights(draft, run.out / "draft.safetensors")
-    write_atomic(run.out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomic(run.out / "training.json", as_json(record))
     draft = load_weights("draft", run.out / "draft.safetensors", run.device)
     target = load_weights("target", final, run.device)
     record["held_out"] = evaluate.held_out_table(target, draft, pack, args.eval_windows)
     record["greedy"] = evaluate.greedy_table(target, draft, args.eval_prompts)
-    write_atomic(run.out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomic(run.out / "training.json", as_json(record))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ model's distribution is known without another pass. The last token's are zeros.
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 import time
 from pathlib import Path
@@ -29,7 +28,7 @@ from transformers import PreTrainedModel
 
 from traces.errors import UserError
 from traces.fetch_smollm2 import default_folder, load_model
-from traces.outputs import write_atomic
+from traces.recipes.command import parser_of, say, write_arrays
 from traces.recipes.smollm2 import prompts
 from traces.record.forward import Forward, causal_mask, left_padded
 
@@ -38,6 +37,7 @@ MOST_PROMPT, MOST_QUESTION, MOST_ANSWER = 960, 128, 320  # tokens
 LEAST_WORDS, MOST_WORDS = 2, 12  # of a prompt that a question begins with
 SQUEEZE = 0.7  # share of a batch still alive at which the rest is dropped
 TYPES = ("bfloat16", "float32")
+ANSWERS = Path(".work/smollm2/answers")
 START, END = "<|im_start|>", "<|im_end|>"
 
 
@@ -160,26 +160,29 @@ def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
     return torch.searchsorted(below, at)[:, 0].clamp_max(logits.shape[-1] - 1)
 
 
-def main() -> None:
-    """Command line: make the files that are not there yet."""
-    from transformers import AutoTokenizer
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-o", "--out", type=Path, default=Path(".work/smollm2/answers"))
+def parsed(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Any]:
+    """A command's arguments, and the model that they name; what is not there is one line."""
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
-    parser.add_argument("--files", type=int, default=60, help=f"of {SIZE} texts")
-    parser.add_argument("--first", type=int, default=0, help="number of the first file")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--dtype", default="bfloat16", choices=TYPES, help="what the model computes in"
     )
     args = parser.parse_args()
     try:
-        target = load_model(args.model, args.dtype)
+        return args, load_model(args.model, args.dtype)
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def main() -> None:
+    """Command line: make the files that are not there yet."""
+    from transformers import AutoTokenizer
+
+    parser = parser_of(__doc__)
+    parser.add_argument("-o", "--out", type=Path, default=ANSWERS)
+    parser.add_argument("--files", type=int, default=60, help=f"of {SIZE} texts")
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
+    parser.add_argument("--seed", type=int, default=0)
+    args, target = parsed(parser)
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     for number in range(args.first, args.first + args.files):
@@ -188,12 +191,10 @@ def main() -> None:
             continue
         began = time.process_time()
         arrays = texts(target, tokenizer, args.seed, number)
-        data = io.BytesIO()
-        np.savez(data, **arrays)  # type: ignore[arg-type]
-        write_atomic(file, data.getvalue())
+        write_arrays(file, arrays)
         n_answer = int((arrays["n_text"] - arrays["n_prompt"]).sum())
         seconds = time.process_time() - began
-        print(f"{file}: {n_answer} tokens of answers, {seconds:.0f} CPU seconds", flush=True)
+        say(f"{file}: {n_answer} tokens of answers, {seconds:.0f} CPU seconds")
 
 
 if __name__ == "__main__":

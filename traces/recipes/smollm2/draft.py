@@ -13,9 +13,8 @@ that was stopped goes on from its checkpoint and ends in the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from traces.outputs import write_atomic
 from traces.recipes.smollm2 import command
 from traces.recipes.smollm2.directions import Directions, main_directions
 from traces.recipes.smollm2.teacher import Text, Texts
-from traces.recipes.training.course import Training
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.folder import as_json, halves
+from traces.recipes.training.folder import write_drafter
 from traces.recipes.training.likelihood import Vocabulary, log_likelihood
-from traces.recipes.training.optimiser import make_optimiser, rate
-from traces.record.pair import load_tokenizer, tokenizer_hash
+from traces.recipes.training.optimiser import make_optimiser, rate, take_step
 
 HIDDEN, LAYERS, HEADS, FFN = 144, 4, 6, 448
 OVERLAP_WEIGHT = 1.0  # of 1 - overlap, beside the KL divergence
@@ -64,9 +59,6 @@ def config_of(model: Any) -> Any:
     """The draft's configuration: small, and of the model's tokens."""
     from transformers import LlamaConfig
 
-    given = model.config.to_dict()
-    kept = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_parameters")
-    tokens = ("bos_token_id", "eos_token_id", "pad_token_id")
     return LlamaConfig(
         hidden_size=HIDDEN,
         num_hidden_layers=LAYERS,
@@ -74,8 +66,16 @@ def config_of(model: Any) -> Any:
         num_key_value_heads=HEADS,
         intermediate_size=FFN,
         tie_word_embeddings=True,
-        **{name: given[name] for name in kept + tokens},
+        **of_tokens(model),
     )
+
+
+def of_tokens(model: Any) -> dict[str, Any]:
+    """What the configuration of any small Llama has of the model's tokens and positions."""
+    kept = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_parameters")
+    tokens = ("bos_token_id", "eos_token_id", "pad_token_id")
+    given = model.config.to_dict()
+    return {name: given[name] for name in kept + tokens}
 
 
 def make_net(model: Any, directions: Directions, seed: int) -> Any:
@@ -157,138 +157,94 @@ def mean_losses(
     return loss, ((states - wanted).square().mean(-1) * weight).sum()
 
 
-def update(net: Any, optimiser: Any, loss: Tensor, rate_now: float) -> None:
-    """One optimiser step."""
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    for group in optimiser.param_groups:
-        group["lr"] = rate_now
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-
-
-@torch.inference_mode()
-def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, object]:
-    """Overlap β and share of equal likeliest tokens over answers that are held out."""
+def agreement(rows: Iterable[tuple[Tensor, Tensor]]) -> dict[str, object]:
+    """Overlap β and share of equal likeliest tokens, of rows of probabilities p and q, (n, V)."""
     overlap, equal, n_rows = 0.0, 0, 0
-    for place in texts.held[:HELD_OUT]:
-        text = texts.text(place).to(str(matrix.device))
-        answer = slice(text.n_prompt - 1, len(text.tokens) - 1)
-        p = F.linear(text.states[answer].to(matrix.dtype), matrix).float().softmax(-1)
-        q = net(input_ids=text.tokens[None]).logits[0, answer].float().softmax(-1)
+    for p, q in rows:
         overlap += float(torch.minimum(p, q).sum())
         equal += int((p.argmax(-1) == q.argmax(-1)).sum())
         n_rows += len(p)
     return {"overlap": round(overlap / n_rows, 4), "same_top_token": round(equal / n_rows, 4)}
 
 
-def train(
-    settings: DraftSettings,
-    device: str,
-    model: Any,
-    texts: Texts,
-    out: Path,
-    say: Callable[[str], None],
-    stop_at: int | None = None,
-) -> tuple[Any, dict[str, object]]:
-    """Train from the checkpoint in ``out``, if there is one.
+@torch.inference_mode()
+def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, object]:
+    """How far the draft agrees with the model over answers that are held out."""
 
-    Returns:
-        The draft, and what is to be said of it.
+    def rows(text: Text) -> tuple[Tensor, Tensor]:
+        answer = slice(text.n_prompt - 1, len(text.tokens) - 1)
+        p = F.linear(text.states[answer].to(matrix.dtype), matrix).float().softmax(-1)
+        return p, net(input_ids=text.tokens[None]).logits[0, answer].float().softmax(-1)
 
-    Raises:
-        ValueError: the checkpoint is of other settings.
-    """
-    matrix = model.get_output_embeddings().weight.detach()
-    directions = main_directions(matrix, texts.some_states(STATES), HIDDEN)
-    net = make_net(model, directions, settings.seed).to(device)
-    matrix, read = matrix.to(device), directions.read.to(device)
+    some = (texts.text(place).to(str(matrix.device)) for place in texts.held[:HELD_OUT])
+    return agreement(map(rows, some))
+
+
+def train(job: command.Job[DraftSettings]) -> tuple[Any, dict[str, object]]:
+    """The draft, trained, and what is to be said of it."""
+    settings, matrix = job.settings, job.matrix
+    directions = main_directions(matrix, job.texts.some_states(STATES), HIDDEN)
+    net = make_net(job.model, directions, settings.seed).to(job.device)
+    matrix, read = matrix.to(job.device), directions.read.to(job.device)
 
     def loss_of(step: int, some: list[Text], drawn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         loss, apart = mean_losses(net, some, drawn, read)
         return loss, loss + (1 - step / settings.steps) * apart
 
-    return net, distil(settings, device, net, matrix, loss_of, texts, out, say, stop_at)
+    return net, distil(job, net, matrix, loss_of)
 
 
 def distil(
-    settings: DraftSettings,
-    device: str,
+    job: command.Job[Any],
     net: Any,
     matrix: Tensor,
     loss_of: Callable[[int, list[Text], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]],
-    texts: Texts,
-    out: Path,
-    say: Callable[[str], None],
-    stop_at: int | None = None,
 ) -> dict[str, object]:
-    """Train a net from the checkpoint in ``out``, if there is one; what is to be said of it.
+    """Train a net; what is to be said of it.
 
     Args:
-        settings: of the training.
-        device: where the net is.
-        net: to train.
-        matrix: the model's output matrix, on that device.
+        job: with `DraftSettings`.
+        net: to train, where the job says.
+        matrix: the model's output matrix, there too.
         loss_of: given a step's number, its texts and the vocabulary's part for the normaliser; the
             loss that is told, and what goes down.
-        texts: to learn.
-        out: the folder.
-        say: told of the progress.
-        stop_at: see `Training.run`.
-
-    Raises:
-        ValueError: the checkpoint is of other settings.
     """
+    settings, texts, device = job.settings, job.texts, job.device
     optimiser = make_optimiser(net, settings.rate)
     vocabulary = Vocabulary.of(texts.counts(len(matrix)), ALWAYS, DRAWN)
     halved = settings.dtype == "bfloat16"
 
-    def step_of(step: int) -> float:
+    def update(step: int) -> float:
         rng = np.random.default_rng((settings.seed, step))
         some = [text.to(device) for text in texts.alike(rng, settings.batch)]
         tokens, weights = vocabulary.draw(rng)
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=halved):
             loss, whole = loss_of(step, some, (tokens.to(device), weights.to(device)))
-        update(net, optimiser, whole, rate(step, settings.steps, settings.rate))
+        whole.backward()
+        take_step(net, optimiser, rate(step, settings.steps, settings.rate), clip=1.0)
         return float(loss.detach())
 
-    training = Training(
-        out,
-        {**asdict(settings), "files": len(texts.files)},
-        net,
-        optimiser,
-        step_of,
-        say,
-        CHECKPOINT_STEPS,
-        lambda: measure(net, matrix, texts),
-        MEASURE_STEPS,
-    )
-    training.run(stop_at)
-    return command.record(settings, net, texts, device) | {"held_out": training.measured}
+    every = CHECKPOINT_STEPS, MEASURE_STEPS
+    return job.train(net, optimiser, update, lambda: measure(net, matrix, texts), every)
 
 
-def export(net: Any, record: dict[str, object], tokenizer_sha256: str, out: Path) -> None:
+def export(net: Any, record: Mapping[str, object], tokenizer_sha256: str, out: Path) -> None:
     """Write the folder of a draft model, weights in float16; it names the model's tokenizer."""
     state = net.state_dict()
     state.pop("lm_head.weight", None)  # the embeddings
     shape = net.config.to_dict() | {"dtype": "float16", "architectures": ["LlamaForCausalLM"]}
     shape.pop("transformers_version", None)
-    shape["tokenizer_sha256"] = tokenizer_sha256
-    write_atomic(out / "config.json", as_json(shape))
-    write_atomic(out / "training.json", as_json(record))
-    write_atomic(out / "model.safetensors", halves(state))
+    write_drafter(out, shape | {"tokenizer_sha256": tokenizer_sha256}, record, state)
 
 
-@tiny_as_zero()
+def export_to(job: command.Job[Any], net: Any, record: dict[str, object]) -> None:
+    """`export` into a job's folder."""
+    export(net, record, job.tokenizer_hash(), job.out)
+
+
 def main() -> None:
     """Train, write the folder."""
-    settings, given = command.arguments(__doc__ or "", DraftSettings())
-
-    def write(net: Any, model: Any, record: dict[str, object]) -> None:
-        known = tokenizer_hash(load_tokenizer(str(given.model)))
-        export(net, record, known, given.out)
-
-    command.run(given, partial(train, settings, given.device), write)
+    command.run(__doc__, DraftSettings(), train, export_to)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ A command that was stopped goes on from its checkpoint and ends in the same byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +26,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache, LlamaConfig
 
-from traces.outputs import write_atomic
 from traces.recipes.smollm2 import command
 from traces.recipes.smollm2.directions import metric, next_state, start_as_identity
 from traces.recipes.smollm2.held_out import DEPTH, held_out
 from traces.recipes.smollm2.teacher import Text, Texts
 from traces.recipes.smollm2.vocabulary import ReducedVocabulary, commonest
-from traces.recipes.training.course import Training
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.folder import as_json, halves
+from traces.recipes.training.folder import write_drafter
 from traces.recipes.training.optimiser import make_optimiser, rate, take_step
 from traces.recipes.training.sparse_loss import SparseCrossEntropy
 from traces.record.drafters.eagle import Eagle1, Place
@@ -181,10 +178,7 @@ def update(
         loss, weight = text_loss(settings, net, words, known, text)
         loss.backward()
         total, count = total + float(loss.detach()), count + weight
-    for parameter in net.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= count
-    take_step(net, optimiser, rate(step, settings.steps, settings.rate), clip=1.0)
+    take_step(net, optimiser, rate(step, settings.steps, settings.rate), clip=1.0, count=count)
     return total / count
 
 
@@ -199,65 +193,42 @@ def proposals(net: Eagle1, known: Matrices, text: Text) -> Tensor:
     return logits
 
 
-def train(
-    settings: FeatureSettings,
-    device: str,
-    model: Any,
-    texts: Texts,
-    out: Path,
-    say: Callable[[str], None],
-    stop_at: int | None = None,
-) -> tuple[Eagle1, dict[str, object]]:
-    """Train from the checkpoint in ``out``, if there is one.
-
-    Returns:
-        The chain, and what is to be said of it.
-
-    Raises:
-        ValueError: the checkpoint is of other settings.
-    """
-    matrix = model.get_output_embeddings().weight.detach().to(device)
+def train(job: command.Job[FeatureSettings]) -> tuple[Eagle1, dict[str, object]]:
+    """The chain, trained, and what is to be said of it."""
+    settings, texts, matrix = job.settings, job.texts, job.matrix.to(job.device)
     words = commonest(texts, settings.ids, len(matrix))
     covered = words.covered(texts, texts.held)
-    net = make_net(model, settings, words, next_state(texts, matrix.cpu())).to(device)
-    words = words.to(device)
+    net = make_net(job.model, settings, words, next_state(texts, matrix.cpu())).to(job.device)
+    words = words.to(job.device)
     few = matrix[words.ids]
     known = Matrices(matrix, few, metric(few))
     optimiser = make_optimiser(net, settings.rate, [net.fc.weight])
-    training = Training(
-        out,
-        {**asdict(settings), "files": len(texts.files)},
+    said = job.train(
         net,
         optimiser,
         lambda step: update(settings, net, optimiser, texts, words, known, step),
-        say,
-        CHECKPOINT_STEPS,
         lambda: held_out(texts, matrix, words.ids, partial(proposals, net, known)),
-        MEASURE_STEPS,
+        every=(CHECKPOINT_STEPS, MEASURE_STEPS),
+        about={"covered": round(covered, 4)},
     )
-    training.run(stop_at)
-    record = {"covered": round(covered, 4), "held_out": training.measured}
-    return net, command.record(settings, net, texts, device) | record
+    return net, said
 
 
 def export(
     settings: FeatureSettings, net: Eagle1, model: Any, record: dict[str, object], out: Path
 ) -> None:
     """Write the folder that ``traces.record.drafters.feature`` reads, weights in float16."""
-    write_atomic(out / "config.json", as_json(chain_config(model, settings.ffn)))
-    write_atomic(out / "training.json", as_json(record))
-    write_atomic(out / "model.safetensors", halves(net.state_dict()))
+    write_drafter(out, chain_config(model, settings.ffn), record, net.state_dict())
 
 
-@tiny_as_zero()
 def main() -> None:
     """Train, write the folder."""
-    settings, given = command.arguments(__doc__ or "", FeatureSettings())
-
-    def write(net: Eagle1, model: Any, record: dict[str, object]) -> None:
-        export(settings, net, model, record, given.out)
-
-    command.run(given, partial(train, settings, given.device), write)
+    command.run(
+        __doc__,
+        FeatureSettings(),
+        train,
+        lambda job, net, record: export(job.settings, net, job.model, record, job.out),
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from traces.recipes.smollm2.teacher import Text, Texts
 from traces.recipes.smollm2.vocabulary import answer
-from traces.recipes.training.acceptance import acceptance
+from traces.recipes.training.course import acceptance
 
 DEPTH = 8  # tokens of a draft
 _TEXTS = 32

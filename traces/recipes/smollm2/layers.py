@@ -15,7 +15,6 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,8 @@ from torch import Tensor, nn
 
 from traces.outputs import write_atomic
 from traces.recipes.smollm2 import command
-from traces.recipes.smollm2.draft import DraftSettings, distil, export, read_rows
+from traces.recipes.smollm2.draft import DraftSettings, distil, export_to, read_rows
 from traces.recipes.smollm2.teacher import Text, Texts
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.record.pair import load_tokenizer, tokenizer_hash
 
 JUDGED, LONGEST = 2, 128  # texts by which layers are chosen, and tokens of each
 KEPT = "kept.json"  # their numbers, once they are chosen
@@ -109,51 +106,33 @@ def make_net(model: Any, kept: list[int], exits: bool) -> Any:
     return net.train()
 
 
-def train(
-    settings: LayerSettings,
-    device: str,
-    model: Any,
-    texts: Texts,
-    out: Path,
-    say: Callable[[str], None],
-    stop_at: int | None = None,
-) -> tuple[Any, dict[str, object]]:
-    """Choose the layers, and train from the checkpoint in ``out``, if there is one.
-
-    Returns:
-        The draft, and what is to be said of it.
-
-    Raises:
-        ValueError: the checkpoint is of other settings.
-    """
-    n_layers = len(model.model.layers)
-    if settings.exit:
-        kept = [*range(settings.exit), n_layers - 1]
+def train(job: command.Job[LayerSettings]) -> tuple[Any, dict[str, object]]:
+    """The draft of the chosen layers, trained, and what is to be said of it."""
+    n_layers, exits = len(job.model.model.layers), job.settings.exit
+    if exits:
+        kept = [*range(exits), n_layers - 1]
     else:
-        kept = _chosen(model, texts, settings.layers, out / KEPT, say)
-    net = make_net(model, kept, bool(settings.exit)).to(device)
+        kept = _chosen(job.model, job.texts, job.settings.layers, job.out / KEPT, job.say)
+    net = make_net(job.model, kept, bool(exits)).to(job.device)
     embeddings = net.get_input_embeddings().weight
 
     def loss_of(step: int, some: list[Text], drawn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         loss, _, _ = read_rows(net, some, drawn)
         return loss, loss
 
-    said = distil(settings, device, net, embeddings.detach(), loss_of, texts, out, say, stop_at)
+    said = distil(job, net, embeddings.detach(), loss_of)
     own = sum(weight.numel() for weight in net.parameters()) - embeddings.numel()
     return net, said | {"kept": kept, "own_bytes": 2 * own}
 
 
-@tiny_as_zero()
 def main() -> None:
     """Train, write the folder."""
-    settings, given = command.arguments(__doc__ or "", LayerSettings())
 
-    def write(net: Any, model: Any, record: dict[str, object]) -> None:
-        known = tokenizer_hash(load_tokenizer(str(given.model)))
-        export(net, record, known, given.out)
-        (given.out / KEPT).unlink(missing_ok=True)
+    def export(job: command.Job[LayerSettings], net: Any, record: dict[str, object]) -> None:
+        export_to(job, net, record)
+        (job.out / KEPT).unlink(missing_ok=True)
 
-    command.run(given, partial(train, settings, given.device), write)
+    command.run(__doc__, LayerSettings(), train, export)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ command that was stopped goes on from its checkpoint and ends in the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,13 +34,12 @@ from traces.recipes.smollm2.directions import (
     next_state,
     start_as_identity,
 )
+from traces.recipes.smollm2.draft import of_tokens
 from traces.recipes.smollm2.held_out import DEPTH, held_out
 from traces.recipes.smollm2.teacher import Text, Texts
 from traces.recipes.smollm2.vocabulary import ReducedVocabulary, commonest
 from traces.recipes.training import row_attention
-from traces.recipes.training.course import Training
-from traces.recipes.training.denormal import tiny_as_zero
-from traces.recipes.training.folder import as_json, halves
+from traces.recipes.training.folder import as_json, halves, write_drafter
 from traces.recipes.training.optimiser import make_optimiser, rate, take_step
 from traces.recipes.training.parallel_rows import (
     CE_WEIGHT,
@@ -90,9 +88,6 @@ def config_of(model: Any, settings: ParallelSettings) -> dict[str, object]:
     """
     if settings.hidden % HEAD_DIM:
         raise UserError(f"--hidden must be a multiple of {HEAD_DIM}, not {settings.hidden}")
-    given = model.config.to_dict()
-    kept = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_parameters")
-    tokens = ("bos_token_id", "eos_token_id", "pad_token_id")
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -103,7 +98,7 @@ def config_of(model: Any, settings: ParallelSettings) -> dict[str, object]:
         "num_key_value_heads": settings.hidden // HEAD_DIM,
         "intermediate_size": settings.ffn,
         "tie_word_embeddings": False,
-        **{name: given[name] for name in kept + tokens},
+        **of_tokens(model),
     }
 
 
@@ -225,10 +220,8 @@ def update(
         (loss + (1 - step / settings.steps) * apart).backward()
         total, count = total + float(loss.detach()), count + float(weight.sum())
     whole.backward(output.grad)
-    for parameter in drafter.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= count
-    take_step(drafter, optimiser, rate(step, settings.steps, settings.rate), clip=1.0)
+    new_rate = rate(step, settings.steps, settings.rate)
+    take_step(drafter, optimiser, new_rate, clip=1.0, count=count)
     return total / count
 
 
@@ -248,55 +241,32 @@ def proposals(
     return logits
 
 
-def train(
-    settings: ParallelSettings,
-    device: str,
-    model: Any,
-    texts: Texts,
-    out: Path,
-    say: Callable[[str], None],
-    stop_at: int | None = None,
-) -> tuple[Drafter, dict[str, object]]:
-    """Train from the checkpoint in ``out``, if there is one.
-
-    Returns:
-        The drafter, and what is to be said of it.
-
-    Raises:
-        ValueError: the checkpoint is of other settings.
-    """
-    matrix = model.get_output_embeddings().weight.detach().to(device)
+def train(job: command.Job[ParallelSettings]) -> tuple[Drafter, dict[str, object]]:
+    """The drafter, trained, and what is to be said of it."""
+    settings, texts, matrix = job.settings, job.texts, job.matrix.to(job.device)
     words = commonest(texts, settings.ids, len(matrix))
     covered = words.covered(texts, texts.held)
     some = texts.some_states(STATES)
     directions = main_directions(matrix.cpu()[words.ids], some, settings.hidden)
     first = next_state(texts, matrix.cpu())
-    drafter = make_drafter(model, settings, words, directions, first).to(device)
-    words, read = words.to(device), directions.read.to(device)
+    drafter = make_drafter(job.model, settings, words, directions, first).to(job.device)
+    words, read = words.to(job.device), directions.read.to(job.device)
     maps = drafter.net.model.embed_tokens.map.weight, drafter.net.lm_head.map.weight
     optimiser = make_optimiser(drafter, settings.rate, [*maps, drafter.projection.weight])
 
     def measure(blind: bool = False) -> dict[str, object]:
-        def propose(text: Text) -> Tensor:
-            return proposals(drafter, words, matrix, text, blind)
-
+        propose = partial(proposals, drafter, words, matrix, blind=blind)
         return held_out(texts, matrix, words.ids, propose)
 
-    training = Training(
-        out,
-        {**asdict(settings), "files": len(texts.files)},
+    said = job.train(
         drafter,
         optimiser,
         lambda step: update(settings, drafter, optimiser, texts, words, matrix, read, step),
-        say,
-        CHECKPOINT_STEPS,
         measure,
-        MEASURE_STEPS,
+        every=(CHECKPOINT_STEPS, MEASURE_STEPS),
+        about={"covered": round(covered, 4)},
     )
-    training.run(stop_at)
-    record = {"covered": round(covered, 4), "held_out": training.measured}
-    record["held_out_independent"] = measure(blind=True)
-    return drafter, command.record(settings, drafter, texts, device) | record
+    return drafter, said | {"held_out_independent": measure(blind=True)}
 
 
 def export(
@@ -312,22 +282,19 @@ def export(
         "target_layers": [-1],
         "feature_scale": FEATURE_SCALE,
     }
-    write_atomic(out / "config.json", as_json(config_of(model, settings)))
     write_atomic(out / "drafter.json", as_json(said))
-    write_atomic(out / "training.json", as_json(record))
-    write_atomic(out / borrowed.WEIGHTS, halves(drafter.net.state_dict()))
     write_atomic(out / PROJECTION, halves({"projection": drafter.projection.weight}))
+    write_drafter(out, config_of(model, settings), record, drafter.net.state_dict())
 
 
-@tiny_as_zero()
 def main() -> None:
     """Train, write the folder."""
-    settings, given = command.arguments(__doc__ or "", ParallelSettings())
-
-    def write(drafter: Drafter, model: Any, record: dict[str, object]) -> None:
-        export(settings, drafter, model, record, given.out)
-
-    command.run(given, partial(train, settings, given.device), write)
+    command.run(
+        __doc__,
+        ParallelSettings(),
+        train,
+        lambda job, net, record: export(job.settings, net, job.model, record, job.out),
+    )
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ trained on these prompts. A Markdown table is printed.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,26 +21,27 @@ import torch
 
 import traces
 from traces.errors import UserError
+from traces.recipes.command import parser_of
 from traces.record.pair import load_model, quiet
 from traces.trace import Trace
 
 
 class Said(NamedTuple):
-    """Of one task, or of all: sums over the tokens of its outputs."""
+    """Of some outputs: sums over their tokens."""
 
     prompts: int
     tokens: int
-    losses: tuple[float, ...]  # nats, one a model
-
-    def plus(self, other: Said) -> Said:
-        """Both together."""
-        losses = tuple(a + b for a, b in zip(self.losses, other.losses, strict=True))
-        return Said(self.prompts + other.prompts, self.tokens + other.tokens, losses)
+    losses: np.ndarray  # nats, one a model
 
     @property
     def perplexities(self) -> list[float]:
         """One a model."""
-        return [math.exp(loss / self.tokens) for loss in self.losses]
+        return [math.exp(loss) for loss in self.losses / self.tokens]
+
+
+def together(some: Iterable[Said]) -> Said:
+    """All of them."""
+    return Said(*map(sum, zip(*some, strict=True)))
 
 
 @torch.inference_mode()
@@ -61,37 +62,28 @@ def recorded_losses(trace: Trace) -> np.ndarray:
 
 def by_task(trace: Trace, draft: Any) -> dict[str, Said]:
     """What target and draft say of the outputs of each task, in the order in which they come."""
-    found: dict[str, Said] = {}
+    found: dict[str, list[Said]] = defaultdict(list)
     for row, of_target in zip(trace.sequences.to_pylist(), recorded_losses(trace), strict=True):
         prompt, output = row["prompt_tokens"], row["output_tokens"]
-        one = Said(1, len(output), (float(of_target), loss(draft, prompt, output)))
-        known = found.get(row["task"])
-        found[row["task"]] = one if known is None else known.plus(one)
-    return found
+        losses = np.array([of_target, loss(draft, prompt, output)])
+        found[row["task"]].append(Said(1, len(output), losses))
+    return {task: together(some) for task, some in found.items()}
 
 
 def table(found: dict[str, Said], names: list[str]) -> Iterator[str]:
     """Lines of Markdown, the tasks from the least perplexity of the last model up."""
     yield f"| task | prompts | tokens | {' | '.join(names)} |"
     yield "|---|" + "---:|" * (2 + len(names))
-    every = None
-    for task, said in sorted(found.items(), key=lambda item: item[1].perplexities[-1]):
-        yield _line(task, said)
-        every = said if every is None else every.plus(said)
-    if every is not None:
-        yield _line("all", every)
-
-
-def _line(task: str, said: Said) -> str:
-    values = " | ".join(f"{value:.2f}" for value in said.perplexities)
-    return f"| {task} | {said.prompts} | {said.tokens:,} | {values} |"
+    tasks = sorted(found.items(), key=lambda item: item[1].perplexities[-1])
+    whole = [("all", together(found.values()))] if found else []
+    for task, said in [*tasks, *whole]:
+        values = " | ".join(f"{value:.2f}" for value in said.perplexities)
+        yield f"| {task} | {said.prompts} | {said.tokens:,} | {values} |"
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("trace", help="a recording of the model")
     parser.add_argument("--draft", type=Path, required=True, metavar="DIR")
     parser.add_argument("--dtype", default="float32")

@@ -17,13 +17,13 @@ those on which drafts of many qualities are recorded, the first four of each tas
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from traces.outputs import write_atomic
+from traces.recipes.command import parser_of
 
 PROMPTS = Path(__file__).parents[2] / "smollm2" / "prompts.jsonl"
 SPEC_BENCH = {"source": "Spec-Bench (hemingkx/Spec-Bench)", "licence": "Apache-2.0"}
@@ -137,9 +137,7 @@ def answered(trace: Path) -> dict[str, str]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("spec_bench", type=Path, nargs="?")
     parser.add_argument("humaneval", type=Path, nargs="?")
     for name in CHOICES:

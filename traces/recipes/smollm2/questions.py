@@ -10,19 +10,16 @@ better than it is.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedModel
 
-from traces.errors import UserError
-from traces.fetch_smollm2 import default_folder, load_model
 from traces.outputs import write_atomic
-from traces.recipes.smollm2.answers import TYPES, prompts_of
+from traces.recipes.command import parser_of
+from traces.recipes.smollm2.answers import parsed, prompts_of
 
 SEED = 1  # that of the answers to train drafters on is 0
 KINDS = {0: "open", 1: "begun"}  # by the remainder of a file's number
@@ -40,18 +37,10 @@ def lines(target: PreTrainedModel, tokenizer: Any, n_files: int) -> Iterator[dic
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--files", type=int, default=4)
-    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
-    parser.add_argument("--dtype", default="bfloat16", choices=TYPES, help="what is computed in")
-    args = parser.parse_args()
-    try:
-        target = load_model(args.model, args.dtype)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    args, target = parsed(parser)
     made = list(lines(target, AutoTokenizer.from_pretrained(args.model), args.files))
     made.sort(key=lambda line: len(line["prompt_tokens"]))
     write_atomic(args.out, "".join(json.dumps(line) + "\n" for line in made).encode())

@@ -12,7 +12,6 @@ The model's own weights come as 4 bits in groups of 32 (see ``traces.fetch_smoll
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from torch import Tensor
 
 from traces.fetch_smollm2 import default_folder, load_model
 from traces.outputs import write_atomic
+from traces.recipes.command import parser_of, say
 from traces.recipes.smollm2 import prompts
-from traces.recipes.smollm2.draft import export
+from traces.recipes.smollm2.draft import agreement, export
 from traces.recipes.smollm2.quantised import Rounded, Rung, quantise
 from traces.record.pair import load_tokenizer, tokenizer_hash
 
@@ -50,15 +50,10 @@ def texts(tokenizer: Any) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def measure(model: Any, copy: Any, held: Tensor) -> dict[str, float]:
-    """Overlap β and share of equal likeliest tokens, at every position of texts."""
-    overlap = equal = 0.0
-    for text in held:
-        p, q = (one(input_ids=text[None]).logits[0].softmax(-1) for one in (model, copy))
-        overlap += float(torch.minimum(p, q).sum())
-        equal += float((p.argmax(-1) == q.argmax(-1)).sum())
-    n = held.numel()
-    return {"overlap": round(overlap / n, 4), "same_top_token": round(equal / n, 4)}
+def measure(model: Any, copy: Any, held: Tensor) -> dict[str, object]:
+    """How far a copy agrees with the model at every position of texts."""
+    said = ((model(input_ids=text[None]), copy(input_ids=text[None])) for text in held)
+    return agreement((p.logits[0].softmax(-1), q.logits[0].softmax(-1)) for p, q in said)
 
 
 def n_bytes(model: Any, found: dict[str, Rounded]) -> dict[str, int]:
@@ -79,7 +74,7 @@ def make(rung: Rung, source: Path, out: Path) -> dict[str, Any]:
     tokenizer = load_tokenizer(str(source))
     given, held = texts(tokenizer)
     model, copy = load_model(source, "float32"), load_model(source, "float32")
-    found = quantise(copy, given, rung, lambda line: print(line, flush=True))
+    found = quantise(copy, given, rung, say)
     record = {**rung._asdict(), **n_bytes(copy, found), **measure(model, copy, held)}
     record["cpu_seconds"] = round(time.process_time() - began)
     arrays = {f"{n}.{k}": x for n, made in found.items() for k, x in made.packed().items()}
@@ -91,9 +86,7 @@ def make(rung: Rung, source: Path, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
     parser.add_argument("--only", nargs="+", choices=[rung.name for rung in RUNGS])

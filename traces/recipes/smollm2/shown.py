@@ -8,7 +8,6 @@ are cut, which the page says.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -20,6 +19,7 @@ import traces
 from traces.errors import UserError
 from traces.fetch_smollm2 import default_folder
 from traces.outputs import write_atomic
+from traces.recipes.command import parser_of
 from traces.recipes.smollm2 import prompts
 
 N_SHOWN = 16
@@ -84,9 +84,7 @@ def page(shown: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("trace", help="a recording of the model")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")

@@ -7,9 +7,6 @@ falling. What is left to 1 is the probability of all other tokens.
 
 from __future__ import annotations
 
-import argparse
-import io
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from traces.errors import UserError
-from traces.fetch_smollm2 import default_folder, load_model
-from traces.outputs import write_atomic
-from traces.recipes.smollm2.answers import TYPES
+from traces.recipes.command import parser_of, say, write_arrays
+from traces.recipes.smollm2.answers import ANSWERS, parsed
 
 KEPT = 64
 HELD_EVERY = 24  # every so many texts one is held out
@@ -159,27 +155,17 @@ def likeliest(states: Tensor, matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Command line: the files that are not there yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("answers", nargs="?", type=Path, default=Path(".work/smollm2/answers"))
-    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
-    parser.add_argument("--dtype", default="bfloat16", choices=TYPES, help="what is computed in")
-    args = parser.parse_args()
-    try:
-        model = load_model(args.model, args.dtype)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    parser = parser_of(__doc__)
+    parser.add_argument("answers", nargs="?", type=Path, default=ANSWERS)
+    args, model = parsed(parser)
     matrix = model.get_output_embeddings().weight.detach()
     for file in sorted(args.answers.glob("[0-9][0-9][0-9].npz")):
         if top_of(file).exists():
             continue
         with np.load(file) as data:
             ids, probs = likeliest(torch.from_numpy(data["states"]), matrix)
-        written = io.BytesIO()
-        np.savez(written, ids=ids, probs=probs)
-        write_atomic(top_of(file), written.getvalue())
-        print(f"{top_of(file)}: {probs.astype(np.float32).sum(-1).mean():.3f} kept", flush=True)
+        write_arrays(top_of(file), {"ids": ids, "probs": probs})
+        say(f"{top_of(file)}: {probs.astype(np.float32).sum(-1).mean():.3f} kept")
 
 
 if __name__ == "__main__":

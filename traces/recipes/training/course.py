@@ -1,6 +1,7 @@
 """The course of a training: steps, checkpoints, what is measured, and how it goes on when stopped.
 
-In the folder lie ``checkpoint.pt`` and, if anything is measured, ``course.json``.
+In the folder lie ``checkpoint.pt`` and, if anything is measured, ``course.json``. A training that
+was stopped ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from traces.outputs import write_atomic
-from traces.recipes.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.recipes.training.folder import as_torch
 
 CHECKPOINT, COURSE = "checkpoint.pt", "course.json"
 _TOLD = 100  # steps whose mean loss is told, at most
@@ -59,8 +60,7 @@ class Training:
         Raises:
             ValueError: the checkpoint is of other settings.
         """
-        path = self.out / CHECKPOINT
-        step = load_checkpoint(path, self.settings, self.net, self.optimiser)
+        step = self._load()
         self.measured = [row for row in self._known() if int(str(row["step"])) <= step]
         steps = int(str(self.settings["steps"]))
         losses, began = [], time.perf_counter()
@@ -77,15 +77,46 @@ class Training:
                 self.measured.append({"step": step, **found})
                 write_atomic(self.out / COURSE, json.dumps(self.measured).encode())
                 line += f", held out {json.dumps(found)}"
-            save_checkpoint(path, self.settings, self.net, self.optimiser, step)
+            self._save(step)
             self.say(line)
 
     def _known(self) -> list[dict[str, object]]:
         course = self.out / COURSE
         return json.loads(course.read_text()) if course.exists() else []
 
+    def _save(self, step: int) -> None:
+        """All that training goes on from; if it is killed here, the one before is left, or this."""
+        parts = {"net": self.net.state_dict(), "optimiser": self.optimiser.state_dict()}
+        state = {"settings": self.settings, **parts, "step": step}
+        write_atomic(self.out / CHECKPOINT, as_torch(state))
+
+    def _load(self) -> int:
+        """Fill net and optimiser; the steps done, 0 where there is no checkpoint."""
+        path = self.out / CHECKPOINT
+        if not path.exists():
+            return 0
+        state = torch.load(path, weights_only=True)
+        if state["settings"] != self.settings:
+            raise ValueError(f"{path} is of another arm: {state['settings']}")
+        self.net.load_state_dict(state["net"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        return state["step"]
+
 
 def clear(out: Path) -> None:
     """Remove what only a stopped training needs."""
     for name in (CHECKPOINT, COURSE):
         (out / name).unlink(missing_ok=True)
+
+
+def acceptance(table: Tensor) -> dict[str, object]:
+    """Marginal acceptance at each depth and the tokens accepted a step, as trainings report them.
+
+    Args:
+        table: chance (starts, K) that each token of a draft is accepted if those before it are.
+    """
+    marginal = table.cumprod(-1).mean(0)
+    return {
+        "by_depth": [round(float(a), 4) for a in marginal],
+        "accepted_per_step": round(float(marginal.sum()), 4),
+    }
