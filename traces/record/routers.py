@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -63,10 +64,10 @@ class Routing:
     def __enter__(self) -> Routing:
         self._stack = ExitStack()
         self._choices = [[] for _ in self._routers]
-        for k, (router, beside) in enumerate(self._routers):
-            handles = [router.register_forward_hook(_Keeper(self._choices[k], beside))]
+        for kept, (router, beside) in zip(self._choices, self._routers, strict=True):
+            handles = [router.register_forward_hook(partial(_keep, kept))]
             for module in beside:
-                hook = _Beside(self._choices[k], module)
+                hook = partial(_keep_beside, kept)
                 handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
             for handle in handles:
                 self._stack.callback(handle.remove)
@@ -119,41 +120,27 @@ class Routing:
         return ExpertsInfo(len(choices), max(counts), min(per_token, max(counts)), known)
 
 
-class _Keeper:
+def _keep(kept: list[Choice], module: nn.Module, args: Any, output: Any) -> None:
     """A hook on a router."""
-
-    def __init__(self, kept: list[Choice], beside: list[nn.Module]) -> None:
-        self._kept = kept
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        given = [x for x in _tensors(output) if x.ndim > 1]
-        weights = [x for x in given if x.is_floating_point()]
-        width = max((x.shape[-1] for x in weights), default=0)
-        self._kept.clear()
-        chosen = next((x for x in given if x.dtype in _INTEGERS), None)
-        if chosen is None:
-            chosen = next((found for x in weights if (found := _nonzero(x)) is not None), None)
-        if chosen is not None:
-            self._kept.append(Choice(chosen.reshape(-1, chosen.shape[-1]), width, None))
-        else:  # what is beside it tells
-            self._kept.append(Choice(torch.empty(0, 1, dtype=torch.int64), width, None))
+    given = _matrices(output)
+    weights = [x for x in given if x.is_floating_point()]
+    chosen = _numbers(given)
+    if chosen is None:
+        chosen = next((found for x in weights if (found := _nonzero(x)) is not None), None)
+    if chosen is None:  # what is beside it tells
+        chosen = torch.empty(0, 1, dtype=torch.int64)
+    width = max((x.shape[-1] for x in weights), default=0)
+    kept[:] = [Choice(chosen.reshape(-1, chosen.shape[-1]), width, None)]
 
 
-class _Beside:
+def _keep_beside(kept: list[Choice], module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
     """A hook on a module beside a router, before it runs."""
-
-    def __init__(self, kept: list[Choice], module: nn.Module) -> None:
-        self._kept, self._module = kept, module
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        given = [x for x in _tensors([*args, *kwargs.values()]) if x.ndim > 1]
-        chosen = next((x for x in given if x.dtype in _INTEGERS), None)
-        if chosen is None or not self._kept:
-            return
-        index = chosen.reshape(-1, chosen.shape[-1])
-        first = self._kept[0]
-        if len(first.index) in (0, len(index)) and first.user is None:
-            self._kept[0] = Choice(index, first.width, self._module)
+    chosen = _numbers(_matrices([*args, *kwargs.values()]))
+    if chosen is None or not kept:
+        return
+    index, first = chosen.reshape(-1, chosen.shape[-1]), kept[0]
+    if len(first.index) in (0, len(index)) and first.user is None:
+        kept[0] = Choice(index, first.width, module)
 
 
 def routers(model: PreTrainedModel) -> list[tuple[nn.Module, list[nn.Module]]]:
@@ -187,9 +174,13 @@ def _fits(spec: Any, name: str, module: nn.Module) -> bool:
     return bool((kind and isinstance(module, kind)) or (suffix and name.endswith(suffix)))
 
 
-def _tensors(given: Any) -> list[Tensor]:
+def _matrices(given: Any) -> list[Tensor]:
     parts = given if isinstance(given, list | tuple) else [given]
-    return [part for part in parts if isinstance(part, Tensor)]
+    return [part for part in parts if isinstance(part, Tensor) and part.ndim > 1]
+
+
+def _numbers(given: list[Tensor]) -> Tensor | None:
+    return next((x for x in given if x.dtype in _INTEGERS), None)
 
 
 def _nonzero(weights: Tensor) -> Tensor | None:
