@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from traces.record import draws
-from traces.record.forward import Forward
+from traces.record.forward import Forward, side_by_side, visible
 from traces.record.path import Path
 from traces.record.plan import Plan
 from traces.record.rolled import Rolled
@@ -128,7 +128,7 @@ def _groups(path: Path, plan: Plan, vocab_size: int, branches: int) -> Iterator[
 
 def _packed(draft: Forward, path: Path, group: BranchGroup) -> Feed:
     """Passes over the tips of a group's branches, each under a mask that shows it its own text."""
-    mask = _prefix(path, group, draft.cache.length)
+    mask = _before(path, group, draft.cache.length)
     itself = torch.eye(group.token.shape[1], dtype=torch.bool, device=mask.device)
     itself = itself.expand(len(mask), -1, -1)
     text = path.n_prompt[:, None] + (group.position - 1).clamp_min(0)
@@ -165,11 +165,9 @@ def _grow(draft: Forward, feed: Feed, plan: Plan, group: BranchGroup) -> Iterato
         alive = alive & ~torch.isin(token, eos)
 
 
-def _prefix(path: Path, group: BranchGroup, n_slots: int) -> Tensor:
+def _before(path: Path, group: BranchGroup, n_slots: int) -> Tensor:
     """Which slots of the on-path text a branch sees: the prompt and y before m; (B, R, slots)."""
-    slot = torch.arange(n_slots, device=group.position.device)
-    end = path.start + group.position - 1
-    return (slot >= path.pads[:, None, None]) & (slot < end[:, :, None])
+    return visible(path.pads, path.start + group.position - 1, n_slots)
 
 
 def _with_target(
@@ -177,10 +175,8 @@ def _with_target(
 ) -> Iterator[dict[str, Tensor]]:
     """Add the target's view, from one pass over all tokens of a group under a tree mask."""
     fed = torch.stack([group.token] + [depth.token for depth in grown[:-1]], -1)  # (B, R, D)
-    batch, size, deep = fed.shape
-    prefix = _prefix(path, group, target.cache.length)
-    tree = torch.block_diag(*[torch.ones(deep, deep, device=fed.device).tril()] * size).bool()
-    mask = torch.cat([prefix.repeat_interleave(deep, 1), tree.expand(batch, -1, -1)], -1)
+    _, size, deep = fed.shape
+    mask = side_by_side(_before(path, group, target.cache.length), deep)
     text = path.n_prompt[:, None] + (group.position - 1).clamp_min(0)
     text = text[:, :, None] + torch.arange(deep, device=fed.device)
     logits = target.pass_(fed.flatten(1), text.flatten(1), mask[:, None])

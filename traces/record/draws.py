@@ -35,6 +35,14 @@ def next_key(key: Tensor, token: Tensor) -> Tensor:
     return _mix(key * 3 + _mix(token.long() + _GOLDEN))
 
 
+def keys_along(first: Tensor, tokens: Tensor) -> Tensor:
+    """Keys (B, T) of the positions of texts (B, T), given those of position 1 (B,)."""
+    keys = [first]
+    for token in tokens[:, :-1].unbind(1):
+        keys.append(next_key(keys[-1], token))
+    return torch.stack(keys, 1)
+
+
 def by_start(key: Tensor, start: Tensor) -> Tensor:
     """Keys of what a draft draws that depends on where it starts (int, the shape of `key`)."""
     return _mix(key ^ _mix(start.long() + (1 << 50)))

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from traces.record.branches import slots_for_branches
-from traces.record.forward import Forward, causal_mask, left_padded
+from traces.record.forward import (
+    Forward,
+    causal_mask,
+    left_padded,
+    right_padded,
+    side_by_side,
+    visible,
+)
 from traces.record.plan import Plan
 from traces.record.routers import Routing
 
@@ -108,11 +115,7 @@ class _Reader:
 
     def outputs(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
         """(n, bytes) of each output's tokens, which stay in the cache."""
-        longest = max(map(len, outputs))
-        padded = np.zeros((len(outputs), longest), np.int64)
-        for row, tokens in zip(padded, outputs, strict=True):
-            row[: len(tokens)] = tokens
-        bits = self._text(torch.from_numpy(padded))
+        bits = self._text(right_padded(outputs))
         return [mine[: len(tokens)] for mine, tokens in zip(bits, outputs, strict=True)]
 
     def branches(self, group: list[list[Branch]]) -> list[list[np.ndarray]]:
@@ -129,23 +132,15 @@ class _Reader:
         fed, place = fed.to(self._pads.device), place.to(self._pads.device)
         text = (self._width - self._pads)[:, None] + (place - 1).clamp_min(0)
         text = text[:, :, None] + torch.arange(deep, device=fed.device)
-        found = self._pass(fed.flatten(1), text.flatten(1), self._sees(place, deep)[:, None])
+        before = visible(self._pads, self._width + place - 1, base)
+        mask = side_by_side(before, deep)[:, None]
+        found = self._pass(fed.flatten(1), text.flatten(1), mask)
         self._model.cache.cut(base)
         bits = found.reshape(len(group), size, deep, -1)
         return [
             [bits[k, r, : len(tokens)] for r, (_, tokens) in enumerate(mine)]
             for k, mine in enumerate(group)
         ]
-
-    def _sees(self, place: Tensor, deep: int) -> Tensor:
-        """A branch sees the text before its rejected token, and itself; (B, R·D, slots) bool."""
-        size = place.shape[1]
-        slot = torch.arange(self._model.cache.length, device=place.device)
-        end = self._width + place - 1
-        before = (slot >= self._pads[:, None, None]) & (slot < end[:, :, None])
-        own = torch.ones(deep, deep, dtype=torch.bool, device=place.device).tril()
-        itself = torch.block_diag(*[own] * size).bool().expand(len(place), -1, -1)
-        return torch.cat([before.repeat_interleave(deep, 1), itself], -1)
 
     def _text(self, tokens: Tensor) -> np.ndarray:
         """(B, n, bytes) of tokens that all sequences go on with."""

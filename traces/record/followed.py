@@ -12,7 +12,7 @@ from traces.record.forward import Forward, causal_mask
 from traces.record.pair import Alone
 from traces.record.path import target_columns
 from traces.record.plan import Plan
-from traces.record.proof_passes import own
+from traces.record.proof_passes import own_along
 from traces.record.statistics import target_rows
 from traces.record.wide import wide
 
@@ -68,10 +68,9 @@ def _reduced(
 
 def _own_pass(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:
     """The same of a model that takes no masks: the whole text at once."""
-    places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
     with torch.inference_mode(), wide():
-        logits = own(target.target, prompt + output[:-1], places).logits[:, : target.vocab_size]
-    yield logits
+        logits = own_along(target.target, prompt, output)
+    yield logits[:, : target.vocab_size]
 
 
 def _passes(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:

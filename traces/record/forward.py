@@ -6,11 +6,13 @@ token of every sequence lands in the same slot; what a token may attend to is al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -201,11 +203,35 @@ def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill_(~mask, torch.finfo(dtype).min)
 
 
+def visible(pads: Tensor, end: Tensor, n_slots: int) -> Tensor:
+    """Which slots hold a text before slots `end` (B, R), behind its pads (B,); (B, R, slots)."""
+    slot = torch.arange(n_slots, device=end.device)
+    return (slot >= pads[:, None, None]) & (slot < end[:, :, None])
+
+
+def side_by_side(before: Tensor, deep: int) -> Tensor:
+    """Mask (B, R * deep, slots + R * deep) of runs of `deep` tokens, R of each of B sequences.
+
+    Args:
+        before: what the tokens of a run see besides those of it (B, R, slots).
+        deep: tokens of a run.
+    """
+    own = torch.ones(deep, deep, dtype=torch.bool, device=before.device).tril()
+    runs = torch.block_diag(*[own] * before.shape[1]).bool().expand(len(before), -1, -1)
+    return torch.cat([before.repeat_interleave(deep, 1), runs], -1)
+
+
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Token ids (B, P) and the number of pads (id 0, which no token ever sees) in front (B,)."""
     width = max(map(len, prompts))
     rows = [[0] * (width - len(p)) + p for p in prompts]
     return torch.tensor(rows), torch.tensor([width - len(p) for p in prompts])
+
+
+def right_padded(texts: Sequence[Sequence[int] | np.ndarray]) -> Tensor:
+    """Token ids (B, T), with the id 0 behind shorter texts."""
+    rows = [torch.as_tensor(text, dtype=torch.long) for text in texts]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 def causal_mask(pads: Tensor, start: int, end: int) -> Tensor:

@@ -48,7 +48,7 @@ def record_mixed(
     chosen = draws.uniform(path.keys, draws.MIXING) < plan.mix
     from_draft = chosen & ~torch.isin(own, eos)
     z = torch.where(from_draft, own, path.columns["target_token"])
-    keys = _keys(path.keys[:, 0], z)
+    keys = draws.keys_along(path.keys[:, 0], z)
     fed = torch.cat([last[:, None], z[:, :-1]], 1)
     for model in (target, draft):
         model.cache.cut(path.start - 1)
@@ -59,14 +59,6 @@ def record_mixed(
     ]
     columns = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
     return {"token": z, "from_draft": from_draft} | columns
-
-
-def _keys(first: Tensor, tokens: Tensor) -> Tensor:
-    """Keys (B, T) of the positions of texts (B, T), given those of position 1 (B,)."""
-    keys = [first]
-    for token in tokens[:, :-1].unbind(1):
-        keys.append(draws.next_key(keys[-1], token))
-    return torch.stack(keys, 1)
 
 
 def _rows(

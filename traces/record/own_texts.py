@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from traces.errors import RecordError
 from traces.record.forward import Forward, embedding
-from traces.record.proof_passes import own
+from traces.record.proof_passes import own_along
 
 # What carries a text on, by the names that models return it under, and take it.
 _STATES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
@@ -179,9 +179,8 @@ class Known:
         self._place = 0
         rows = []
         for prompt, output in zip(prompts, outputs, strict=True):
-            places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
             with torch.inference_mode():
-                rows.append(model.common(own(model.model, prompt + output[:-1], places).logits))
+                rows.append(model.common(own_along(model.model, prompt, output)))
         self._logits = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
     @property

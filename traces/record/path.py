@@ -10,7 +10,7 @@ from torch import Tensor
 
 from traces.record import draws
 from traces.record.agreement import Agreement, held_to, randomness_of
-from traces.record.forward import Forward, causal_mask, left_padded
+from traces.record.forward import Forward, causal_mask, left_padded, right_padded
 from traces.record.own_texts import Known, Stepped
 from traces.record.plan import Plan
 from traces.record.proof_own import PACKED, Way, Ways
@@ -185,9 +185,7 @@ class _Given:
         self._own_draws = plan.sampler.greedy or plan.coupling == "target"
         self._tokens: Tensor | None = None
         if outputs is not None:
-            longest = max(map(len, outputs))
-            padded = [tokens + [0] * (longest - len(tokens)) for tokens in outputs]
-            self._tokens = torch.tensor(padded, device=device)
+            self._tokens = right_padded(outputs).to(device)
             self._lengths = torch.tensor([len(tokens) for tokens in outputs], device=device)
 
     def token(self, i: int, p: LogitRows, key: Tensor, alive: Tensor) -> Tensor | None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,8 +87,7 @@ def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
     for shape in shapes(model.config, longest, max(longest, slots)):
         before = done.get(shape.past)
         if before is None or before.length < shape.length or before.filler < shape.filler:
-            with untouched(model), warnings.catch_warnings(), torch.inference_mode():
-                warnings.simplefilter("ignore")
+            with untouched(model):
                 for one in (*in_float32(model), model):
                     _try(one.eval(), shape)
             done[shape.past] = shape

@@ -8,7 +8,6 @@ the text that they were cloned from goes on.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -123,8 +122,7 @@ def prove_own(model: PreTrainedModel, longest: int) -> Way:
     Raises:
         RecordError: as said.
     """
-    with untouched(model), warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
+    with untouched(model):
         for shape in shapes(model.config, longest, longest):
             for prompt in made_up(model.eval(), shape).prompts:
                 most = max(shape.length, longest) - len(prompt)
@@ -170,8 +168,7 @@ def prove_rolled(model: PreTrainedModel, longest: int) -> Way:
 
 
 def _prove_clones(model: PreTrainedModel, longest: int, is_joined: bool) -> None:
-    with untouched(model), warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
+    with untouched(model):
         for shape in shapes(model.config, longest, longest):
             near = shape._replace(length=min(shape.length, shape.prompt + _OWN_ROWS))
             for one in (*in_float32(model), model):

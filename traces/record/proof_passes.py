@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,7 +14,15 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from traces.errors import RecordError
-from traces.record.forward import causal_mask, embedding, left_padded, new_cache, packed_pass
+from traces.record.forward import (
+    causal_mask,
+    embedding,
+    left_padded,
+    new_cache,
+    packed_pass,
+    side_by_side,
+    visible,
+)
 
 _SHORT = 3  # tokens of the shorter prompt
 ROWS = 8  # rows of a pass that are compared at most
@@ -119,6 +128,12 @@ def wanted_rows(text: list[int], shape: ProofShape) -> list[int]:
     return sorted({*(p for p in near if p < n), *range(n - ROWS, n)})
 
 
+def own_along(model: PreTrainedModel, prompt: list[int], output: list[int]) -> Tensor:
+    """The model's own logits (n, V) before each token of an output, in one plain pass."""
+    places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
+    return own(model, prompt + output[:-1], places).logits
+
+
 def own(model: PreTrainedModel, text: list[int], positions: list[int]) -> PlainPass:
     """What the model says of one text, alone, in a plain pass without a cache."""
     device = embedding(model).weight.device
@@ -215,16 +230,14 @@ def _branched(
     tokens = torch.tensor(texts.branches, device=device)  # (2, R, D)
     text = (shape.prompt + places - pads[:, None])[:, :, None] + torch.arange(DEPTH, device=device)
     base = read.cache.length
-    slot = torch.arange(base, device=device)
-    seen = (slot >= pads[:, None, None]) & (slot < (shape.prompt + places)[:, :, None])
+    seen = visible(pads, shape.prompt + places, base)
     itself = torch.eye(BRANCHES, dtype=torch.bool, device=device).expand(2, -1, -1)
     mask, found = seen, []
     for depth in range(DEPTH):
         mask = torch.cat([mask, itself], -1)
         found.append(read(tokens[:, :, depth], text[:, :, depth], mask[:, None], BRANCHES))
     read.cache.cut(base)
-    own = torch.block_diag(*[torch.ones(DEPTH, DEPTH, device=device).tril()] * BRANCHES).bool()
-    mask = torch.cat([seen.repeat_interleave(DEPTH, 1), own.expand(2, -1, -1)], -1)
+    mask = side_by_side(seen, DEPTH)
     at_once = read(tokens.flatten(1), text.flatten(1), mask[:, None], BRANCHES * DEPTH)
     for logits in (torch.stack(found, 2), at_once.unflatten(1, (BRANCHES, DEPTH))):
         for row in range(2):
@@ -256,7 +269,10 @@ def shaken(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Put back what passes change: buffers and attributes of modules, and random numbers."""
+    """Run passes without warnings and gradients, and put back what they change.
+
+    That is buffers and attributes of modules, and random numbers.
+    """
     kept = []
     for module in model.modules():
         own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
@@ -265,7 +281,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(devices=sorted(devices)):
+        quietly = warnings.catch_warnings(action="ignore")
+        with torch.random.fork_rng(devices=sorted(devices)), quietly, torch.inference_mode():
             torch.manual_seed(0)
             yield
     finally:

@@ -53,7 +53,7 @@ class LogitRows:
     @cached_property
     def logits(self) -> Tensor:
         """The logits (N, V) in float32, or in float64 if they are."""
-        return self.given if self.given.dtype == torch.float64 else self.given.float()
+        return widened(self.given)
 
     @cached_property
     def best(self) -> Tensor:
@@ -77,12 +77,17 @@ class LogitRows:
         """Raw probabilities (N, V)."""
         return self.log_prob.exp()
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether the distribution that is sampled is the raw one."""
+        return self.temperature == 1 and not self.top_k and self.top_p == 1
+
     @cached_property
     def processed(self) -> Tensor:
         """The distribution that is sampled (N, V)."""
         if self.temperature == 0:
             return torch.zeros_like(self.logits).scatter_(-1, self.best[:, None], 1.0)
-        if self.temperature == 1 and not self.top_k and self.top_p == 1:
+        if self.is_raw:
             return self.prob
         logits = self.logits / self.temperature
         return _cut(logits, self.top_k, self.top_p).softmax(-1)
@@ -104,10 +109,14 @@ class LogitRows:
 ROUNDING = {torch.float64: 1e-5, torch.float32: 2e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
+def widened(logits: Tensor) -> Tensor:
+    """Logits in float32, or in float64 if they are."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
 def rounding(logits: Tensor) -> Tensor:
     """Nats within which two tokens of a row (N, V) are as likely, in logits of this dtype (N,)."""
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    return ROUNDING.get(logits.dtype, ROUNDING[torch.float32]) * sums.deviation(wide)
+    return ROUNDING.get(logits.dtype, ROUNDING[torch.float32]) * sums.deviation(widened(logits))
 
 
 def near_ties(p: LogitRows) -> Tensor:
@@ -197,7 +206,6 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     """What a rejected token's place is drawn from: max(0, p − q), not normed, (..., V).
 
     The other way round it is what a rejected token is drawn from where the output is known.
-
 
     Where p = q nothing is rejected but by rounding; there it is p.
     """

@@ -185,21 +185,16 @@ def _target_columns(raw: Raw, p: LogitRows, q: LogitRows, token: Tensor) -> dict
     return _bounded(columns)
 
 
-def _plain(rows: LogitRows) -> bool:
-    """Whether the processed distribution is the raw one."""
-    return rows.temperature == 1 and not rows.top_k and rows.top_p == 1
-
-
 def _processed(rows: LogitRows, token: Tensor, best: Tensor, raw_prob: Tensor) -> Tensor:
     if rows.temperature == 0:
         return (best == token).float()
-    return raw_prob if _plain(rows) else rows.processed_at(token)
+    return raw_prob if rows.is_raw else rows.processed_at(token)
 
 
 def _overlap_processed(raw: Raw, p: LogitRows, q: LogitRows) -> Tensor:
     if q.temperature == 0 and p.temperature == 0:
         return (raw.draft_best == raw.target_best).float()
-    if _plain(p) and _plain(q):
+    if p.is_raw and q.is_raw:
         return raw.floats["overlap"]
     return statistics._overlap_processed(p, q)
 

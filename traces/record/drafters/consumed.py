@@ -28,7 +28,7 @@ from traces.record.drafters.target import TargetRead
 from traces.record.drafters.texts import Texts
 from traces.record.drafters.vocabulary import named
 from traces.record.forward import Forward
-from traces.record.statistics import at, target_rows
+from traces.record.statistics import at, target_rows, widened
 from traces.sampler import Sampler
 
 
@@ -59,13 +59,11 @@ class Consumed(NamedTuple):
     prob: np.ndarray
 
 
-class _Proposed(NamedTuple):
-    """What is proposed behind the target's text at N starts, on the device."""
+Proposed = dict[str, Tensor]
+"""What is proposed behind the target's text at N starts, on the device.
 
-    sequence: Tensor
-    position: Tensor
-    token: Tensor
-    columns: dict[str, Tensor]
+`sequence`, `position` and `token` (N,), and what is said of the tokens, see `Consumed`.
+"""
 
 
 def consumed(
@@ -104,8 +102,9 @@ def consumed(
         likeliest, sampled = _proposed(network, read, group, nodes, sampler, generator)
         best.append(likeliest)
         drawn.append(sampled)
-        tree = torch.arange(len(likeliest.token), device=likeliest.token.device)
-        nodes.below(tree, tree, likeliest.token, 1)
+        token = likeliest["token"]
+        tree = torch.arange(len(token), device=token.device)
+        nodes.below(tree, tree, token, 1)
         assert nodes.states is not None
         states.append(nodes.states)
     on_text = _columns(_joined(best), torch.cat(states), read.texts, eos)
@@ -120,32 +119,33 @@ def _proposed(
     nodes: Nodes,
     sampler: Sampler,
     generator: torch.Generator,
-) -> tuple[_Proposed, _Proposed]:
+) -> tuple[Proposed, Proposed]:
     """The likeliest tokens of one position of all texts, and those that a mixed text takes."""
     texts = read.texts
     sequence = group.alive.nonzero(as_tuple=True)[0]
     position = group.start[group.alive]
-    log_q = _wide(nodes.roots()).log_softmax(-1)
+    log_q = widened(nodes.roots()).log_softmax(-1)
     p = read.logits[sequence, position - 1]
     known = texts.tokens[sequence, texts.start + position - 1]
     given = network.ids, log_q, p, known, sampler
-    best = _Proposed(sequence, position, *_judged(log_q.argmax(-1), *given))
+    place = {"sequence": sequence, "position": position}
+    best = place | _judged(log_q.argmax(-1), *given)
     if sampler.greedy:
         return best, best
     column = torch.multinomial(log_q.exp().cpu(), 1, generator=generator)[:, 0]
-    column = column.to(log_q.device)
-    return best, _Proposed(sequence, position, *_judged(column, *given))
+    return best, place | _judged(column.to(log_q.device), *given)
 
 
 def _judged(
     column: Tensor, ids: Tensor | None, log_q: Tensor, logits: Tensor, known: Tensor, sampler: Any
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> Proposed:
     """The tokens of some columns of q (N, D), and what is said of them; p by its logits (N, V)."""
     token = named(column, ids)
     q, top = at(log_q, column).exp(), log_q.topk(min(2, log_q.shape[-1]), dim=-1).values.exp()
     p = target_rows(logits, sampler)
     accept = (p.best == token).to(q) if sampler.greedy else at(p.processed, token) / q
-    return token, {
+    return {
+        "token": token,
         "accept_prob": accept.clamp(max=1),
         "accepted": token == known,
         "entropy": -(log_q.exp() * log_q.clamp_min(-1e30)).sum(-1),
@@ -158,7 +158,7 @@ def _judged(
 def _mixed(
     network: Any,
     texts: Texts,
-    drawn: _Proposed,
+    drawn: Proposed,
     read_again: Callable[[Texts], tuple[Texts, Tensor]],
     eos: Sequence[int],
     share: float,
@@ -166,19 +166,15 @@ def _mixed(
     width: int,
 ) -> Consumed:
     """See `consumed`; states are `width` wide."""
-    chosen = torch.rand(len(drawn.token), generator=generator).to(drawn.token.device) < share
-    chosen &= ~torch.isin(drawn.token, torch.tensor(list(eos), device=drawn.token.device))
-    few = _Proposed(
-        drawn.sequence[chosen],
-        drawn.position[chosen],
-        drawn.token[chosen],
-        {name: values[chosen] for name, values in drawn.columns.items()},
-    )
-    if not len(few.token):
+    token = drawn["token"]
+    chosen = torch.rand(len(token), generator=generator).to(token.device) < share
+    chosen &= ~torch.isin(token, torch.tensor(list(eos), device=token.device))
+    few = {name: values[chosen] for name, values in drawn.items()}
+    if not len(few["token"]):
         return _columns(few, texts.tokens.new_zeros(0, width), texts, eos)
     tokens = texts.tokens.clone()
-    place = few.sequence, texts.start + few.position - 1
-    tokens[place] = few.token
+    place = few["sequence"], texts.start + few["position"] - 1
+    tokens[place] = few["token"]
     mixed, _ = read_again(replace(texts, tokens=tokens, states=None))
     return _columns(few, _states(network, mixed)[place], texts, eos)
 
@@ -190,38 +186,23 @@ def _states(network: Any, texts: Texts) -> Tensor:
         forward = Forward(network.model, network.vocab_size, width, keep_hidden=True)
         forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
         return forward.hidden
-    with torch.inference_mode():
-        positions = (texts.text_positions - 1).clamp_min(0)
-        before = network._before(texts)
-        return network.step(texts.tokens, before, positions, texts.pair_mask, Buffer(1, width))
+    return network.read(texts, Buffer(1, width))[1]
 
 
-def _columns(given: _Proposed, states: Tensor, texts: Texts, eos: Sequence[int]) -> Consumed:
+def _columns(given: Proposed, states: Tensor, texts: Texts, eos: Sequence[int]) -> Consumed:
     """On the host, without EOS."""
-    keep = ~torch.isin(given.token, torch.tensor(list(eos), device=given.token.device))
-    keep &= given.position <= texts.n_output[given.sequence]
-
-    def host(values: Tensor, dtype: Any) -> np.ndarray:
-        return values[keep].cpu().numpy().astype(dtype)
-
-    kinds = {name: np.float32 for name in given.columns} | {"accepted": np.bool_}
+    token = given["token"]
+    keep = ~torch.isin(token, torch.tensor(list(eos), device=token.device))
+    keep &= given["position"] <= texts.n_output[given["sequence"]]
+    columns = given | {"state": states.float()}
+    kinds = {"sequence": np.int64, "position": np.int64, "state": np.float16, "accepted": np.bool_}
     return Consumed(
-        sequence=host(given.sequence, np.int64),
-        position=host(given.position, np.int64),
-        state=host(states.float(), np.float16),
-        **{name: host(values, kinds[name]) for name, values in given.columns.items()},
+        **{
+            name: columns[name][keep].cpu().numpy().astype(kinds.get(name, np.float32))
+            for name in Consumed._fields
+        }
     )
 
 
-def _joined(parts: list[_Proposed]) -> _Proposed:
-    names = parts[0].columns
-    return _Proposed(
-        torch.cat([part.sequence for part in parts]),
-        torch.cat([part.position for part in parts]),
-        torch.cat([part.token for part in parts]),
-        {name: torch.cat([part.columns[name] for part in parts]) for name in names},
-    )
-
-
-def _wide(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
+def _joined(parts: list[Proposed]) -> Proposed:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

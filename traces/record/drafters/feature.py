@@ -26,9 +26,9 @@ from traces.record.cache import Buffer
 from traces.record.drafters import files
 from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
+from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, at_slots, groups
 from traces.record.drafters.vocabulary import check_tables, ids_of, named
-from traces.record.forward import as_bias
+from traces.record.forward import as_bias, visible
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, check_dtype, embedding, weights_hash
 
@@ -90,14 +90,11 @@ class Feature:
         """
         choose = choose or likeliest(self.ids)
         n_columns = self.vocab_size if self.ids is None else len(self.ids)
-        with torch.inference_mode():
-            before = self._before(texts)
-            parts = list(groups(texts, length, n_columns))
-            width = texts.tokens.shape[1]
-            widest = max((part.start.shape[1] for part in parts), default=0)
-            cache = Buffer(1, width + widest * length)
-            positions = (texts.text_positions - 1).clamp_min(0)
-            self.step(texts.tokens, before, positions, texts.pair_mask, cache)
+        parts = list(groups(texts, length, n_columns))
+        width = texts.tokens.shape[1]
+        widest = max((part.start.shape[1] for part in parts), default=0)
+        cache = Buffer(1, width + widest * length)
+        before, _ = self.read(texts, cache)
         for group in parts:
             yield self._group(texts, before, cache, group, length, choose)
             cache.cut(width)
@@ -116,13 +113,12 @@ class Feature:
         last = group.slot
         sequence, _ = group.alive.nonzero(as_tuple=True)
         start = group.start[group.alive]
-        slot = torch.arange(texts.tokens.shape[1], device=last.device)
-        mask = (slot > texts.pads[:, None, None]) & (slot < last[:, :, None])
+        mask = visible(texts.pads + 1, last, texts.tokens.shape[1])
         itself = torch.eye(last.shape[1], dtype=torch.bool, device=last.device)
         itself = itself.expand(len(last), -1, -1)
         position = (texts.text_positions.gather(1, last) - 1).clamp_min(0)
         token = texts.tokens.gather(1, last)
-        features = before.gather(1, last[:, :, None].expand(-1, -1, before.shape[-1]))
+        features = at_slots(before, last)
         logits, tokens = [], []
         for depth in range(1, length + 1):
             mask = torch.cat([mask, itself], -1)
@@ -150,10 +146,19 @@ class Feature:
         place = Place(self.net.rotary(features, positions), bias, cache)
         return self.net(nn.functional.embedding(tokens, self.embedded), features, place)
 
-    def _before(self, texts: Texts) -> Tensor:
-        """The features (B, W, H) of the slot before each; none (zeros) for a text's first token."""
+    @torch.inference_mode()
+    def read(self, texts: Texts, cache: Buffer) -> tuple[Tensor, Tensor]:
+        """Cache the pairs of texts; the features (B, W, H) that tokens are read with, and its own.
+
+        Those are of the slot before each; none (zeros) for a text's first token.
+
+        Raises:
+            RecordError: the states are missing or of another width.
+        """
         states = texts.read_states(len(self.layers) * self.output.shape[1])
-        return texts.one_later(self.net.fused(states.to(self.embedded)))
+        before = texts.one_later(self.net.fused(states.to(self.embedded)))
+        positions = (texts.text_positions - 1).clamp_min(0)
+        return before, self.step(texts.tokens, before, positions, texts.pair_mask, cache)
 
 
 def load(
@@ -176,11 +181,12 @@ def load(
         found.pop(name, None)
     embedded = found.pop("embed_tokens.weight", embedding(target).weight.detach())
     output: Any = target.get_output_embeddings()
+    vocab_size = min(len(embedded), len(output.weight))
     _check_target(folder, config, target, embedded)
     net, layers = _net(folder, values, config, target, found)
     files.fill(folder, net, found, "EAGLE")
     if "d2t" in found:
-        check_tables(folder, net.d2t, net.t2d, min(len(embedded), len(output.weight)))
+        check_tables(folder, net.d2t, net.t2d, vocab_size)
     net = net.to(DTYPES[dtype]).to(device).eval()
     place = {"device": device, "dtype": DTYPES[dtype]}
     info = ModelInfo(
@@ -193,7 +199,6 @@ def load(
         architecture=net.name,
         shape=model_shape(config),
     )
-    vocab_size = min(len(embedded), len(output.weight))
     weights = (embedded.to(**place), output.weight.detach().to(**place))
     return Feature(net, *weights, layers, vocab_size, info)
 

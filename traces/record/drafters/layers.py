@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,13 +55,12 @@ class Layers:
                 f"{type(model).__name__}: its hidden layers cannot be read (no layers and norm)"
             )
         self.layers = resolve(layers, len(blocks))
-        first, last = model.get_input_embeddings(), norm
-        self.modules = [first, *list(blocks)[:-1], last]
+        self.modules = [model.get_input_embeddings(), *list(blocks)[:-1], norm]
         self.states: dict[int, Tensor] = {}
 
     def __enter__(self) -> Layers:
         self.handles = [
-            self.modules[layer].register_forward_hook(self._keeper(layer))
+            self.modules[layer].register_forward_hook(partial(self._keep, layer))
             for layer in sorted(set(self.layers))
         ]
         return self
@@ -73,8 +73,5 @@ class Layers:
         """States of the last pass (B, n, layers x H), in the order that was asked for."""
         return torch.cat([self.states[layer] for layer in self.layers], -1)
 
-    def _keeper(self, layer: int) -> Any:
-        def keep(module: nn.Module, args: Any, output: Any) -> None:
-            self.states[layer] = output[0] if isinstance(output, tuple) else output
-
-        return keep
+    def _keep(self, layer: int, module: nn.Module, args: Any, output: Any) -> None:
+        self.states[layer] = output[0] if isinstance(output, tuple) else output

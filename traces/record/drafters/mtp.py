@@ -28,8 +28,8 @@ from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Choose, likeliest
-from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
-from traces.record.forward import as_bias
+from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, at_slots, groups
+from traces.record.forward import as_bias, visible
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import embedding, weights_hash
 
@@ -113,10 +113,10 @@ class Mtp:
         own = known[0].new_zeros(*last.shape, 0, known[0].shape[-1])
         logits = []
         for k in range(len(known)):
-            features = _at(known[k], last)
+            features = at_slots(known[k], last)
             if k:
                 # One row more reads a drafted token; a layer ago it was one of text alone.
-                first = _at(known[k - 1], (last - k + 1).clamp_min(0))
+                first = at_slots(known[k - 1], (last - k + 1).clamp_min(0))
                 own = torch.cat([first[:, :, None], own], 2)
                 own = self._own(k, texts, last, drafted, own, cache)
                 features = own[:, :, -1]
@@ -145,8 +145,7 @@ class Mtp:
         pads = texts.pads[:, None, None]
         row = last[:, :, None] + torch.arange(1 - k, 1, device=last.device)  # (B, R, k)
         there = (row > pads) | (row == last[:, :, None])  # a short text has fewer
-        slot = torch.arange(texts.tokens.shape[1], device=last.device)
-        shared = (slot > pads) & (slot <= last[:, :, None] - k)
+        shared = visible(texts.pads + 1, last - k + 1, texts.tokens.shape[1])
         shared = shared.repeat_interleave(k, 1)  # (B, R * k, W)
         index = torch.arange(size * k, device=last.device)
         same = (index[:, None] // k == index // k) & (index <= index[:, None])
@@ -170,11 +169,6 @@ class Mtp:
             position_ids=positions,
             past_key_values=cache,
         )
-
-
-def _at(features: Tensor, slot: Tensor) -> Tensor:
-    """Features (B, W, H) at slots (B, R): (B, R, H)."""
-    return features.gather(1, slot[:, :, None].expand(-1, -1, features.shape[-1]))
 
 
 def load(target: PreTrainedModel) -> Mtp:

@@ -14,9 +14,12 @@ from traces.manifest import ModelInfo
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Feature
 from traces.record.drafters.parallel import Parallel
-from traces.record.drafters.texts import StartGroup, Texts, groups
-from traces.record.forward import Forward, check_excess
+from traces.record.drafters.texts import StartGroup, Texts, at_slots, groups
+from traces.record.forward import Forward, check_excess, visible
 from traces.record.header import model_info
+
+Place = tuple[Tensor, Tensor]
+"""Where n nodes stand in a pass: rows (n,) and columns (n,)."""
 
 
 class Nodes(ABC):
@@ -24,14 +27,11 @@ class Nodes(ABC):
 
     Attributes:
         alike: whether all nodes of a level of one tree are told the same.
+        states: the draft's (n, H) behind the nodes of the last call; None where it has none.
     """
 
     alike: ClassVar[bool] = False
-
-    @property
-    def states(self) -> Tensor | None:
-        """The draft's states (n, H) behind the nodes of the last call; None where it has none."""
-        return None
+    states: Tensor | None = None
 
     @abstractmethod
     def roots(self) -> Tensor:
@@ -95,22 +95,14 @@ class NodeNetwork(Nodes):
         shape = self._batch, widest
         tokens = token.new_zeros(shape).index_put(place, token)
         positions = token.new_zeros(shape).index_put(place, self._position[tree] + depth)
-        before = self._before(place, shape, parent)
-        logits = self._run(tokens, before, positions, mask, place)
         self._mask = mask[place]
-        return logits
-
-    def _before(
-        self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
-    ) -> Any:
-        """What nodes take of their parents, beyond what they attend to; nothing for most."""
-        return None
+        return self._run(tokens, positions, mask, place, parent)
 
     @abstractmethod
     def _run(
-        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, place: Place, parent: Tensor | None
     ) -> Tensor:
-        """Logits (n, D) of the rows at `place`."""
+        """Logits (n, D) of the rows at `place`, below nodes of the last call; sets `states`."""
 
 
 class FeatureNodes(NodeNetwork):
@@ -119,59 +111,38 @@ class FeatureNodes(NodeNetwork):
     def __init__(
         self, net: Feature, texts: Texts, before: Tensor, cache: Buffer, group: StartGroup
     ) -> None:
-        slot = torch.arange(texts.tokens.shape[1], device=group.slot.device)
-        last = group.slot[:, :, None]
-        seen = (slot > texts.pads[:, None, None]) & (slot < last)
+        seen = visible(texts.pads + 1, group.slot, texts.tokens.shape[1])
         position = (texts.text_positions.gather(1, group.slot) - 1).clamp_min(0)
         super().__init__(texts, group, seen, position, cache)
         self._net = net
-        features = before.gather(1, last.expand(-1, -1, before.shape[-1]))
-        self._features = features[group.alive]
-
-    @property
-    def states(self) -> Tensor:
-        """See `Nodes`: its features."""
-        return self._features
-
-    def _before(
-        self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
-    ) -> Tensor:
-        """See `NodeNetwork`."""
-        mine = self._features if parent is None else self._features[parent]
-        return mine.new_zeros(*shape, mine.shape[-1]).index_put(place, mine)
+        self.states = self._features = at_slots(before, group.slot)[group.alive]
 
     def _run(
-        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, place: Place, parent: Tensor | None
     ) -> Tensor:
-        """See `NodeNetwork`."""
-        features = self._net.step(tokens, before, positions, mask, self.cache)
-        self._features = features[place]
-        logits = self._net.net.logits(self._features, self._net.output)
-        return logits[:, : self._net.vocab_size]
+        """See `NodeNetwork`; states are its features."""
+        mine = self._features if parent is None else self._features[parent]
+        before = mine.new_zeros(*tokens.shape, mine.shape[-1]).index_put(place, mine)
+        features = self._net.step(tokens, before, positions, mask, self.cache)[place]
+        self.states = self._features = features
+        return self._net.net.logits(features, self._net.output)[:, : self._net.vocab_size]
 
 
 class ModelNodes(NodeNetwork):
     """Nodes of an autoregressive draft model."""
 
     def __init__(self, forward: Forward, texts: Texts, group: StartGroup) -> None:
-        slot = torch.arange(texts.tokens.shape[1], device=group.slot.device)
-        seen = (slot >= texts.pads[:, None, None]) & (slot < group.slot[:, :, None])
+        seen = visible(texts.pads, group.slot, texts.tokens.shape[1])
         position = texts.text_positions.gather(1, group.slot)
         super().__init__(texts, group, seen, position, forward.cache)
         self._forward = forward
-        self._states = torch.empty(0)
-
-    @property
-    def states(self) -> Tensor:
-        """See `Nodes`: those of its last norm."""
-        return self._states
 
     def _run(
-        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, place: Place, parent: Tensor | None
     ) -> Tensor:
-        """See `NodeNetwork`."""
+        """See `NodeNetwork`; states are those of the last norm."""
         logits = self._forward.pass_(tokens, positions, mask[:, None])
-        self._states = self._forward.hidden[place]
+        self.states = self._forward.hidden[place]
         return logits[place]
 
 
@@ -235,11 +206,9 @@ def nodes_of(
     n_columns = network.vocab_size if network.ids is None else len(network.ids)
     parts = list(groups(texts, rows, n_columns))
     if isinstance(network, Feature):
+        cache = Buffer(1, width)
+        before, _ = network.read(texts, cache)
         with torch.inference_mode():
-            before = network._before(texts)
-            cache = Buffer(1, width)
-            positions = (texts.text_positions - 1).clamp_min(0)
-            network.step(texts.tokens, before, positions, texts.pair_mask, cache)
             for group in parts:
                 yield group, FeatureNodes(network, texts, before, cache, group)
                 cache.cut(width)

@@ -31,9 +31,16 @@ from traces.manifest import ModelInfo
 from traces.messages import how_many
 from traces.record.drafters import borrowed, files
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import MOST_STARTS, DraftLogits, StartGroup, Texts, groups
+from traces.record.drafters.texts import (
+    MOST_STARTS,
+    DraftLogits,
+    StartGroup,
+    Texts,
+    at_slots,
+    groups,
+)
 from traces.record.drafters.vocabulary import ids_of
-from traces.record.forward import Forward, check_excess
+from traces.record.forward import Forward, check_excess, visible
 from traces.record.header import model_info
 from traces.record.pair import check_dtype, check_tokenizers, embedding, load_model, load_tokenizer
 
@@ -143,15 +150,13 @@ class Parallel:
         last = texts.tokens.gather(1, group.slot)[:, None]
         fed = torch.where(depth == 0, last, self.mask_token_id)
         text = texts.text_positions.gather(1, group.slot)[:, None] + depth
-        slot = torch.arange(forward.cache.length, device=depth.device)
-        seen = (slot >= texts.pads[:, None, None]) & (slot < group.slot[:, :, None])
+        seen = visible(texts.pads, group.slot, forward.cache.length)
         before = torch.ones(length, length, device=depth.device).tril()
         own = torch.kron(before, torch.eye(size, device=depth.device)).bool()
         mask = torch.cat([seen.repeat(1, length, 1), own.expand(len(seen), -1, -1)], -1)
         added = None
         if features is not None:
-            index = group.slot[:, :, None].expand(-1, -1, features.shape[-1])
-            added = features.gather(1, index).repeat(1, length, 1)
+            added = at_slots(features, group.slot).repeat(1, length, 1)
         logits = forward.pass_(fed.flatten(1), text.flatten(1), mask[:, None], added=added)
         return logits.unflatten(1, (length, size)).transpose(1, 2)
 

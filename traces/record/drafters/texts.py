@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from traces.errors import RecordError
-from traces.record.forward import causal_mask, left_padded
+from traces.record.forward import causal_mask, left_padded, right_padded
 
 MOST_STARTS = 32  # of a sequence in one group
 _MOST_LOGITS = 2**26  # of one group, over all its rows
@@ -51,9 +51,7 @@ class Texts:
 
         A text's first token has no state before it: it is in no pair, and sees itself alone.
         """
-        slot = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        seen = (slot > self.pads[:, None, None]) & (slot <= slot[:, None])
-        return seen | (slot == slot[:, None])
+        return causal_mask(self.pads + 1, 0, self.tokens.shape[1])[:, 0]
 
     def one(self, row: int) -> Texts:
         """One of the texts, without pads."""
@@ -87,14 +85,16 @@ class Texts:
         return features.masked_fill(~(slot > self.pads[:, None])[:, :, None], 0)
 
 
+def at_slots(features: Tensor, slot: Tensor) -> Tensor:
+    """Features (B, W, H) at slots (B, R): (B, R, H)."""
+    return features.gather(1, slot[:, :, None].expand(-1, -1, features.shape[-1]))
+
+
 def make_texts(prompts: list[list[int]], outputs: list[list[int]], device: object = "cpu") -> Texts:
     """Texts of prompts (none empty) and outputs as lists of ids, without states."""
     tokens, pads = left_padded(prompts)
     n_output = torch.tensor([len(output) for output in outputs])
-    behind = torch.zeros(len(outputs), int(n_output.max()), dtype=torch.long)
-    for row, output in enumerate(outputs):
-        behind[row, : len(output)] = torch.tensor(output, dtype=torch.long)
-    joined = torch.cat([tokens, behind], 1)
+    joined = torch.cat([tokens, right_padded(outputs)], 1)
     place = torch.device(device)  # type: ignore[arg-type]
     return Texts(joined.to(place), pads.to(place), n_output.to(place), tokens.shape[1])
 
