@@ -47,7 +47,8 @@ def test_a_text_alone_and_a_tree_behind_it(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_that_come_and_go_in_one_cache(name):
     model = tiny_model(name)
-    reader = Reader(model, 64, rows=3)
+    reader = Reader(model, 64)
+    reader.slots.begin(3)
     texts = [TEXT[:14], TEXT[3:9], TEXT[5:30]]
     for _ in texts:
         reader.slots.open()

@@ -32,16 +32,15 @@ class Slots:
 
     Args:
         n_layers: of the network.
-        rows: texts at most.
-        room: slots of a row at first.
 
     Attributes:
         cache: as transformers takes it.
+        rows: texts at most.
         lengths: slots that hold text, of each row in use; rows of a tree stand behind them.
     """
 
-    def __init__(self, n_layers: int, rows: int = 1, room: int = ROOM) -> None:
-        self.cache, self.n_layers, self.rows = Buffer(n_layers, room, rows), n_layers, rows
+    def __init__(self, n_layers: int) -> None:
+        self.cache, self.n_layers, self.rows = Buffer(n_layers, ROOM, 1), n_layers, 1
         self.lengths: list[int] = []
 
     def begin(self, rows: int = 1, room: int = ROOM) -> None:
@@ -131,8 +130,6 @@ class Reader:
     Args:
         model: in eval mode, proved (`traces.record.proof`).
         vocab_size: ids beyond it are cut from the logits.
-        rows: texts at most.
-        room: slots of a row at first.
         states: what keeps states of the passes, `LastStates` or `Layers`; None: nothing.
 
     Attributes:
@@ -140,17 +137,10 @@ class Reader:
         lengths: tokens read of the text in each row.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        vocab_size: int,
-        rows: int = 1,
-        room: int = ROOM,
-        states: Any = None,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, vocab_size: int, states: Any = None) -> None:
         self.model, self.vocab_size = model, vocab_size
         self.device = embedding(model).weight.device
-        self.slots = Slots(model.config.num_hidden_layers, rows, room)
+        self.slots = Slots(model.config.num_hidden_layers)
         self.lengths = self.slots.lengths
         self._states = states
 
