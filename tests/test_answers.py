@@ -38,6 +38,11 @@ BETTER = (8, "goodput(6)", 160.0, 1.6, 1.5, 1.7)
             " no drafts.",
         ),
         (
+            served(NONE, (8, "schedule({4: 4})", *GAIN[2:])),
+            "With 8 requests in flight schedule({4: 4}) serves the most tokens, 1.500 [1.400,"
+            " 1.600] times no drafts.",
+        ),
+        (
             served(NONE, UNSURE),
             "With 8 requests in flight no controller serves measurably more tokens than no drafts.",
         ),

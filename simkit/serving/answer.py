@@ -20,6 +20,7 @@ _LOADS = {
 }
 _MANY = {"request": "requests", "copy": "copies"}
 _NOTHING = "none()"
+_TIMES = "{}"  # where ratios will stand; the braces of a spec hold something
 
 
 def answer(served: Served) -> str:
@@ -53,7 +54,8 @@ def _best(served: Served, rows: list[dict[str, Any]]) -> tuple[str, str, dict[st
     said = f"{name} serves the most tokens"
     if low is not None and alike:
         said += f" (not measurably more than {' and '.join(alike)})"
-    return name, f"{said}, {{}} times {base}" + ("" if low is not None else " (no interval)"), best
+    said += f", {_TIMES} times {base}" + ("" if low is not None else " (no interval)")
+    return name, said, best
 
 
 def _said(group: list[tuple[str, str, dict[str, Any]]]) -> str:
@@ -68,4 +70,4 @@ def _said(group: list[tuple[str, str, dict[str, Any]]]) -> str:
         return f"{where} {name} serves {' to '.join(rates)} tokens per second"
     names = ("steady_against", "steady_against_lo", "steady_against_hi")
     ratios = dict.fromkeys(ratio(*(one[n] for n in names)) for one in (rows[0], rows[-1]))
-    return f"{where} {outcome.format(' to '.join(ratios))}"
+    return f"{where} {outcome.replace(_TIMES, ' to '.join(ratios))}"
