@@ -12,6 +12,7 @@ from benchmarks.plain_reader import Reader as PlainReader
 from simkit import policies
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings
+from simkit.live.decoder import Request
 from simkit.live.decoders import BatchDecoder, TimedDecoder
 from traces import Sampler
 from traces.record.reader import Reader
@@ -34,12 +35,16 @@ def decoders(policy, family="llama-gqa", stop="all", first_token="draft"):
     return TimedDecoder(*given), BatchDecoder(*given, stop=stop)
 
 
+def decoded(batch, prompts, first=0):
+    return batch.run([Request(first + k, prompt) for k, prompt in enumerate(prompts)])
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_batch_of_one_takes_the_same_steps(spec):
     alone, batch = decoders(policies.parse(spec))
     for number, prompt in enumerate(tiny_prompts(4, seed=3)):
         expected = alone.decode(prompt.tokens, number)
-        (steps, outputs), rows = batch.decode([prompt.tokens], number)
+        steps, outputs, rows, _ = decoded(batch, [prompt.tokens], number)
         assert (steps, outputs) == ([expected.steps], [expected.output])
         kinds = [
             (r.kind, r.step, r.depth, r.tokens_in) for r in rows if r.kind in ("step", "verify")
@@ -55,7 +60,7 @@ def test_outputs_are_those_of_each_sequence_alone(spec, stop, first_token):
     policy = policies.parse(spec) if spec else None
     alone, batch = decoders(policy, stop=stop, first_token=first_token)
     prompts = [prompt.tokens for prompt in tiny_prompts(5, seed=4)]
-    (steps, outputs), rows = batch.decode(prompts, 0)
+    steps, outputs, rows, _ = decoded(batch, prompts)
     assert outputs == [alone.decode(prompt, n).output for n, prompt in enumerate(prompts)]
     assert sum(row.tokens_in for row in rows if row.kind == "step") == sum(map(len, outputs))
     assert rows[0].batch_size == 5 and {row.batch_size for row in rows} <= set(range(1, 6))
@@ -78,13 +83,13 @@ def test_a_draft_pass_is_logged_with_the_tokens_that_it_reads(monkeypatch):
     widths = []
     for number, prompt in enumerate(tiny_prompts(4, seed=3)):
         expected = [r for r in alone.decode(prompt.tokens, number).rows if r.kind == "draft"]
-        rows = [r for r in batch.decode([prompt.tokens], number)[1] if r.kind == "draft"]
+        rows = [r for r in decoded(batch, [prompt.tokens], number).rows if r.kind == "draft"]
         given = [(r.step, r.depth, r.tokens_in, r.context_len) for r in rows]
         assert given == [(r.step, r.depth, r.tokens_in, r.context_len) for r in expected]
         widths += [row.tokens_in for row in rows]
     assert set(widths) == {1, 2}
     seen.clear()
-    rows = batch.decode([prompt.tokens for prompt in tiny_prompts(5, seed=4)], 0)[1]
+    rows = decoded(batch, [prompt.tokens for prompt in tiny_prompts(5, seed=4)]).rows
     passes = [(n, had) for model, n, had in seen if model is batch.drafting.draft.model and had]
     assert passes == [(r.tokens_in, r.context_len) for r in rows if r.kind == "draft"]
 
@@ -92,10 +97,10 @@ def test_a_draft_pass_is_logged_with_the_tokens_that_it_reads(monkeypatch):
 def test_state_of_a_run_goes_on_in_a_smaller_last_batch():
     _, batch = decoders(policies.parse("heuristic(initial=4, schedule=heuristic)"))
     prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=4)]
-    batch.decode(prompts[:2], 0)
+    decoded(batch, prompts[:2])
     (n,) = batch.drafting.decider.states[0]
     assert n != 4
-    (steps, _), _ = batch.decode(prompts[2:], 2)
+    steps = decoded(batch, prompts[2:], 2).steps
     assert steps[0][0].drafted == min(n, 15)
 
 
@@ -104,7 +109,7 @@ def test_other_families(family):
     alone, batch = decoders(policies.parse("fixed(3)"), family)
     prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=5)]
     expected = [alone.decode(prompt, n).output for n, prompt in enumerate(prompts)]
-    assert batch.decode(prompts, 0)[0].outputs == expected
+    assert decoded(batch, prompts).outputs == expected
 
 
 def test_any_stops_no_later_than_all():
@@ -113,7 +118,7 @@ def test_any_stops_no_later_than_all():
     for stop, found in lengths.items():
         for h in (1.2, 1.6, 2.0):
             _, batch = decoders(policies.parse(f"svip(h={h})"), stop=stop)
-            (steps, _), _ = batch.decode(prompts, 0)
+            steps = decoded(batch, prompts).steps
             found.append(steps[0][0].drafted)
     pairs = list(zip(lengths["any"], lengths["all"], strict=True))
     assert all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
@@ -134,7 +139,7 @@ def test_a_sequence_is_drafted_on_behind_its_budget(monkeypatch):
     for stop, more in (("all", 9), ("any", 0)):
         reached.clear()
         _, batch = decoders(policies.parse("fixed(9)"), stop=stop)
-        batch.decode(prompts, 0)
+        decoded(batch, prompts)
         assert max(reached) <= budget + more
         assert (max(reached) > budget) == (stop == "all")
 

@@ -209,6 +209,7 @@ def live(kind, rule):
 
     from benchmarks.plain_decoder import Decoder
     from simkit.live import DecoderSettings
+    from simkit.live.decoder import Request
     from simkit.live.decoders import BatchDecoder, TimedDecoder
 
     pair = tiny_pair(noise=0.06)
@@ -216,7 +217,9 @@ def live(kind, rule):
     made = {"Decoder": Decoder, "TimedDecoder": TimedDecoder, "BatchDecoder": BatchDecoder}[kind]
     more = {"stop": "all"} if kind == "BatchDecoder" else {}
     decoder = made(pair.target, pair.draft, rule, how, pair.vocab_size, **more)
-    return decoder.decode([[5, 6, 7]] if kind == "BatchDecoder" else [5, 6, 7], 0)
+    if kind == "BatchDecoder":
+        return decoder.run([Request(0, [5, 6, 7])])
+    return decoder.decode([5, 6, 7], 0)
 
 
 LIVE = ("Decoder", "TimedDecoder", "BatchDecoder")
@@ -237,7 +240,7 @@ def test_live_decoders_verify_none_to_all_of_a_draft(kind, given, counts):
     rule = of_methods(RIGHT["bool"])
     type(rule).proposed = staticmethod(lambda state, drafted: given)
     found = live(kind, rule)
-    steps = found[0].steps[0] if kind == "BatchDecoder" else found.steps
+    steps = found.steps[0] if kind == "BatchDecoder" else found.steps
     assert {step.draft_length for step in steps if step.drafted == 2} == {counts}
 
 

@@ -97,26 +97,8 @@ class BlockScorer:
         self.length = n
 
 
-def check_lag(head: object, policy: Policy) -> None:
-    """Refuse a policy that asks for scores before its head has them.
-
-    Args:
-        head: that the policy reads, or its scorer.
-        policy: with its lag.
-
-    Raises:
-        HeadError: as said.
-    """
-    head = head.head if isinstance(head, BlockScorer) else head
-    if isinstance(head, Head) and head.lag > policy.lag:
-        raise HeadError(
-            f"{policy}: its head {policy.head} judges a token from the state that has consumed it,"
-            " a token late: give lag=1"
-        )
-
-
-def check_depth(head: object, policy: Policy, depth: int) -> None:
-    """Refuse a head that scores whole drafts, but none as deep as a policy's.
+def check_fits(head: object, policy: Policy, depth: int) -> None:
+    """Refuse a policy that asks for scores before its head has them, or deeper than it gives any.
 
     Args:
         head: that the policy reads, or its scorer.
@@ -127,7 +109,15 @@ def check_depth(head: object, policy: Policy, depth: int) -> None:
         HeadError: as said.
     """
     head = head.head if isinstance(head, BlockScorer) else head
-    if isinstance(head, Head) and head.by_start and depth > (most := head.options["max_depth"]):
+    if not isinstance(head, Head):
+        return
+    if head.lag > policy.lag:
+        raise HeadError(
+            f"{policy}: its head {policy.head} judges a token from the state that has consumed it,"
+            " a token late: give lag=1"
+        )
+
+    if head.by_start and depth > (most := head.options["max_depth"]):
         raise HeadError(
             f"{policy} drafts up to {depth} tokens, but its head {policy.head} scores up to {most}:"
             f" give max_draft={most}"

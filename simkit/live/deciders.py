@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
+from simkit.live.block_scorer import BlockScorer, check_fits
 from simkit.live.clock import Mark
 from simkit.live.log import Spans
 from simkit.live.settings import UNKNOWN, DecoderSettings
@@ -149,6 +149,5 @@ def check(
         if head == column and column not in DRAFT_STATISTICS:
             raise PolicyError(f"{policy} reads {column}, which is not known while drafting")
         if head != column:
-            check_lag(heads[head], policy)
-            check_depth(heads[head], policy, min(policy.max_draft, settings.max_new_tokens - 1))
+            check_fits(heads[head], policy, min(policy.max_draft, settings.max_new_tokens - 1))
     return columns

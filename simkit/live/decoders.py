@@ -12,9 +12,8 @@ from simkit.live.clock import Clock
 from simkit.live.deciders import Headed, check
 from simkit.live.decoder import Decoder, OneByOne, Request
 from simkit.live.keyed_draws import Keyed
-from simkit.live.log import LiveRow
 from simkit.live.served import Iteration, iterations_of
-from simkit.live.settings import DecoderSettings, Step
+from simkit.live.settings import DecoderSettings
 from simkit.policies import PolicyError, Sequential
 from simkit.serving.rules import All, Decider, Each
 from traces.record.forward import LastStates
@@ -71,13 +70,6 @@ class TimedDecoder(OneByOne):
         self.policy = policy
 
 
-class BatchOutputs(NamedTuple):
-    """What came of some sequences: the steps of each, and its tokens."""
-
-    steps: list[list[Step]]
-    outputs: list[list[int]]
-
-
 class BatchDecoder(Decoder):
     """Decodes batches greedily whose sequences share each stop decision.
 
@@ -121,16 +113,6 @@ class BatchDecoder(Decoder):
             decider = All(policy, check(policy, settings, {}), policy.max_draft, stop)
         reads, drafts = Reader(target, vocab_size), Reader(draft, vocab_size)
         super().__init__(Chains(reads, drafts, decider, settings), settings, slots=None)
-
-    def decode(self, prompts: list[list[int]], sequence: int) -> tuple[BatchOutputs, list[LiveRow]]:
-        """Decode some prompts.
-
-        Args:
-            prompts: tokens of each.
-            sequence: number of the first one.
-        """
-        found = self.run([Request(sequence + k, prompt) for k, prompt in enumerate(prompts)])
-        return BatchOutputs(found.steps, found.outputs), found.rows
 
 
 class LiveServed(NamedTuple):

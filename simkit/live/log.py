@@ -91,15 +91,8 @@ class Spans:
         rows: list[LiveRow] = []
         left_out = total = 0.0
         accepted = emitted = 0
-        for number, start, a, size, (
-            kind,
-            what,
-            depth,
-            tokens,
-            context,
-            begin,
-            end,
-        ) in self._closed:
+        for number, start, a, size, span in self._closed:
+            kind, what, depth, tokens, context, begin, end = span
             seconds = self.clock.between(begin, end)
             if kind == LEFT_OUT:
                 left_out += seconds

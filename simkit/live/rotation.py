@@ -6,23 +6,27 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
 
 from simkit.errors import LiveError
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import Decoded, Decoder, Request
-from simkit.live.decoders import BatchDecoder, BatchOutputs, TimedDecoder
+from simkit.live.decoders import BatchDecoder, TimedDecoder
 from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.log import BASELINE, LiveLog
-from simkit.live.settings import DecoderSettings
+from simkit.live.settings import DecoderSettings, Step
 from simkit.policies import Policy, Sequential
 from traces.conditions import Conditions
+from traces.manifest import ModelInfo
 from traces.messages import how_many
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _NO_MEMORY = (
     "out of memory",
@@ -100,17 +104,9 @@ class Bench:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a log says of its run: models, device, dtype, T_max, sampler, turns, libraries."""
-        return {
-            "device": device_name(self.pair.target),
-            "dtype": str(self.pair.target.dtype).removeprefix("torch."),
-            "engine": "eager",
-            "max_new_tokens": str(self.settings.max_new_tokens),
-            "sampler": str(self.settings.sampler),
-            **({} if self.turns == "sequence" else {"turns": self.turns}),
-            **Conditions().of_models(*map(model_info, (self.pair.target, self.pair.draft))).facts,
-            **library_versions(),
-        }
+        """See `facts_of`."""
+        pair = self.pair
+        return facts_of(pair.target, model_info(pair.draft), self.settings, self.turns)
 
     def decoder(self, arm: Arm, batched: bool) -> Decoder:
         """A decoder with a state of its own."""
@@ -125,6 +121,37 @@ class Bench:
         if batched:
             return BatchDecoder(**of, stop=self.stop)
         return TimedDecoder(**of, heads={n: head.another() for n, head in self.heads.items()})
+
+
+class BatchOutputs(NamedTuple):
+    """What came of some sequences: the steps of each, and its tokens."""
+
+    steps: list[list[Step]]
+    outputs: list[list[int]]
+
+
+def facts_of(
+    target: PreTrainedModel,
+    draft: ModelInfo,
+    settings: DecoderSettings,
+    turns: Turns,
+    clock: str = "wall",
+) -> dict[str, str]:
+    """What a log says of its run: models, device, dtype, T_max, sampler, turns, libraries.
+
+    Turns by sequences and the wall's clock go without saying.
+    """
+    return {
+        "device": device_name(target),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "engine": "eager",
+        "max_new_tokens": str(settings.max_new_tokens),
+        "sampler": str(settings.sampler),
+        **({} if turns == "sequence" else {"turns": turns}),
+        **({} if clock == "wall" else {"clock": clock}),
+        **Conditions().of_models(model_info(target), draft).facts,
+        **library_versions(),
+    }
 
 
 class Warm(NamedTuple):
@@ -165,7 +192,7 @@ def run(
     Raises:
         LiveError: a number is out of range; or memory ran out: the log has what came before.
     """
-    _check_rounds(rounds)
+    check_rounds(rounds)
     found: dict[tuple[int, int], BatchOutputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
     on_warm(_warmed(bench, arms, jobs, batched, log))
@@ -173,8 +200,8 @@ def run(
         decoders = [bench.decoder(arm, batched) for arm in arms]
         for k, job in enumerate(jobs):
             begins = {
-                number: partial(_guarded, decoders[number], job, arms[number], log)
-                for number in _moved_on(job.arms, round_ + k)
+                number: partial(_decoding, decoders[number], job, arms[number], log)
+                for number in moved_on(job.arms, round_ + k)
             }
             with no_collection():
                 for number, decoded in in_turns(begins, bench.turns):
@@ -185,12 +212,13 @@ def run(
     return found
 
 
-def _check_rounds(rounds: int) -> None:
+def check_rounds(rounds: int) -> None:
+    """Refuse none at all."""
     if rounds < 1:
         raise LiveError(f"rounds must be at least 1, not {rounds}")
 
 
-def _moved_on(arms: Sequence[int], by: int) -> list[int]:
+def moved_on(arms: Sequence[int], by: int) -> list[int]:
     """Arms in their order, which begins so many later."""
     first = by % len(arms)
     return [*arms[first:], *arms[:first]]
@@ -204,25 +232,33 @@ def _warmed(
     for number in sorted({number for job in jobs for number in job.arms}):
         begun = time.perf_counter()
         decoder = bench.decoder(arms[number], batched)
-        decoded = finished(_guarded(decoder, jobs[0], arms[number], log))
+        decoded = finished(_decoding(decoder, jobs[0], arms[number], log))
         warm[number] = Warm(time.perf_counter() - begun, len(decoded.rows))
     return warm
 
 
-def _guarded(
+def _decoding(
     decoder: Decoder, job: LiveJob, arm: Arm, log: LiveLog
 ) -> Generator[int, None, Decoded]:
-    """Decode a job; running out of memory becomes one line."""
+    """Decode a job."""
+    longest = how_many(max(map(len, job.prompts)), "token")
     requests = [Request(job.sequence + k, prompt) for k, prompt in enumerate(job.prompts)]
+    return guarded(
+        decoder.stepwise(requests),
+        lambda: f"{arm.name} on sequence {job.sequence}, {longest} of prompt; {log.kept}",
+    )
+
+
+def guarded(
+    decoding: Generator[int, None, Decoded], what: Callable[[], str]
+) -> Generator[int, None, Decoded]:
+    """Decode; running out of memory becomes one line, which says what was decoded."""
     try:
-        return (yield from decoder.stepwise(requests))
+        return (yield from decoding)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise LiveError(
-            f"out of memory: {arm.name} on sequence {job.sequence},"
-            f" {how_many(max(map(len, job.prompts)), 'token')} of prompt; {log.kept}"
-        ) from None
+        raise LiveError(f"out of memory: {what()}") from None
 
 
 def is_out_of_memory(error: Exception) -> bool:

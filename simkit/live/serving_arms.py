@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.costs import CostModel, Times
-from simkit.errors import LiveError
 from simkit.live.clock import Clock
 from simkit.live.decoder import Decoded, Request
 from simkit.live.decoders import LiveServed, LiveServer
 from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.live_controllers import decider
-from simkit.live.rotation import is_out_of_memory
+from simkit.live.rotation import check_rounds, guarded, moved_on
 from simkit.live.served import ServedRun, iterations_of
 from simkit.live.settings import DecoderSettings
 from simkit.serving import Engine
@@ -138,22 +137,19 @@ def run(
     Raises:
         LiveError: a number is out of range, or memory ran out.
     """
-    if rounds < 1:
-        raise LiveError(f"rounds must be at least 1, not {rounds}")
+    check_rounds(rounds)
     short = replace(
         bench.settings, max_new_tokens=min(_WARM_UP_TOKENS, bench.settings.max_new_tokens)
     )
     for arm in arms:
-        finished(_guarded(bench.server(arm, short), arm, arm.requests[:_WARM_UP]))
+        finished(_serving(bench.server(arm, short), arm, arm.requests[:_WARM_UP]))
     found: dict[int, LiveServed] = {}
     for round_ in range(rounds):
-        first = round_ % len(arms)
-        order = [*range(first, len(arms)), *range(first)]
         begins = {
             number: partial(
-                _guarded, bench.server(arms[number]), arms[number], arms[number].requests
+                _serving, bench.server(arms[number]), arms[number], arms[number].requests
             )
-            for number in order
+            for number in moved_on(range(len(arms)), round_)
         }
         with no_collection():
             for number, decoded in in_turns(begins, bench.turns):
@@ -165,16 +161,10 @@ def run(
     return found
 
 
-def _guarded(
+def _serving(
     server: LiveServer, arm: ServingArm, requests: Sequence[Request]
 ) -> Generator[int, None, Decoded]:
-    """Serve; running out of memory becomes one line."""
-    try:
-        return (yield from server.stepwise(requests))
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise LiveError(
-            f"out of memory: {arm.controller} with {how_many(server.slots or 0, 'request')} in"
-            " flight"
-        ) from None
+    """Serve some requests."""
+    at_once = how_many(server.slots or 0, "request")
+    what = f"{arm.controller} with {at_once} in flight"
+    return guarded(server.stepwise(requests), lambda: what)

@@ -8,18 +8,17 @@ from typing import Any, cast
 
 from simkit.errors import LiveError
 from simkit.heads.files import Head
-from simkit.live.clock import Clock, ProcessorClock
+from simkit.live.clock import ProcessorClock
 from simkit.live.decoder import Decoder
 from simkit.live.interleave import Turns
-from simkit.live.rotation import Arm
+from simkit.live.rotation import Arm, facts_of
 from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.trees import TreeDecoder
 from simkit.trees.base import TreePolicy
 from traces.attach import registry
-from traces.conditions import Conditions
 from traces.record.drafters import feature
-from traces.record.header import device_name, library_versions, model_info
+from traces.record.header import model_info
 from traces.record.pair import Alone, embedding, load_model
 from traces.record.proof import prove
 from traces.record.reader import ROOM
@@ -49,24 +48,11 @@ class TreeBench:
 
     @property
     def facts(self) -> dict[str, str]:
-        """See `Bench`; and by which clock, where it is not the wall's."""
-        return {
-            "device": device_name(self.target.target),
-            "dtype": str(self.target.target.dtype).removeprefix("torch."),
-            "engine": "eager",
-            "max_new_tokens": str(self.settings.max_new_tokens),
-            "sampler": str(self.settings.sampler),
-            **({} if self.turns == "sequence" else {"turns": self.turns}),
-            **({"clock": "processor"} if self.by_processor else {}),
-            **self._models.facts,
-            **library_versions(),
-        }
-
-    @property
-    def _models(self) -> Conditions:
+        """See `facts_of`."""
         is_feature = isinstance(self.network, feature.Feature)
         draft = self.network.describe() if is_feature else model_info(self.network)
-        return Conditions().of_models(model_info(self.target.target), draft)
+        clock = "processor" if self.by_processor else "wall"
+        return facts_of(self.target.target, draft, self.settings, self.turns, clock)
 
     def prove(self, longest: int) -> None:
         """Refuse models that are read wrongly in texts of so many tokens, and trees behind them.
@@ -87,9 +73,7 @@ class TreeBench:
         """
         if batched:
             raise LiveError("trees are decoded one prompt at a time: leave out --batch-size")
-        policy, clock = arm.policy, ProcessorClock() if self.by_processor else Clock()
-        if self.target.target.device.type == "cuda":
-            clock = None
+        policy, on_gpu = arm.policy, self.target.target.device.type == "cuda"
         draft = None if policy is None else self.draft()
         return TreeDecoder(
             self.target.target,
@@ -97,7 +81,7 @@ class TreeBench:
             cast(TreePolicy | None, policy),
             self.settings,
             self.vocab_size,
-            clock=clock,
+            clock=ProcessorClock() if self.by_processor and not on_gpu else None,
             heads=self.heads,
         )
 
