@@ -105,7 +105,7 @@ def planted(found):
 
 def check(rule, case, memory=None, outputs=()):
     text, n_prompt, eos, max_new_tokens = case
-    found = rule.plant(text, n_prompt, eos, max_new_tokens, memory)
+    found = rule.found(text, n_prompt, eos, max_new_tokens, memory)
     outputs = list(outputs)
     wanted = plain(rule, text.tolist(), n_prompt, eos.tolist(), max_new_tokens, outputs)
     assert planted(found) == wanted
@@ -132,7 +132,7 @@ def test_trees_over_earlier_outputs(rule, cases):
 def test_what_is_said_behind_a_node():
     """1 is followed by 2 twice, by 3 once, and the text ends with it: three things and an end."""
     text = np.array([1, 2, 1, 2, 1, 3, 1, 0], np.int32)
-    found = Suffix(tree=True, offset=4.0).plant(text, 7, np.array([9], np.int32), 8).rows(0)
+    found = Suffix(tree=True, offset=4.0).found(text, 7, np.array([9], np.int32), 8).rows(0)
     p = np.array([2, 1, 1]) / 4
     assert found["draft_entropy"][0] == pytest.approx(-(p * np.log(p)).sum())
     assert found["draft_top1_prob"][0] == 0.5
@@ -147,7 +147,7 @@ def test_a_rule_plants_or_proposes():
     with pytest.raises(ValueError, match="it plants trees"):
         Suffix(tree=True).propose(none, 2, none, 4)
     with pytest.raises(ValueError, match="a memory goes with shared=true"):
-        Suffix(tree=True).plant(none, 2, none, 4, EarlierOutputs())
+        Suffix(tree=True).found(none, 2, none, 4, EarlierOutputs())
     with pytest.raises(DrafterError, match="suffix: tree must be true or false, not 1"):
         Suffix(tree=1)
     with pytest.raises(DrafterError, match="max_tokens must be at most 4096, not 5000"):

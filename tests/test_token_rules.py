@@ -16,7 +16,6 @@ from traces.attach.tokens import (
     PromptLookup,
     Suffix,
     matching,
-    proposals,
     suffix,
 )
 from traces.attach.tokens.automaton import COUNT
@@ -165,7 +164,7 @@ def test_equal_counts_go_by_the_list(known, draft):
     one = {"max_depth": 2, "max_tokens": 1, "min_prob": 0.0}
     given = np.array([*known, 8], np.int32), len(known), np.zeros(0, np.int32), 9
     assert Suffix(**one).propose(*given).draft(1).tolist() == [draft]
-    assert Suffix(**one, tree=True).plant(*given).rows(0)["token"][1:].tolist() == [draft]
+    assert Suffix(**one, tree=True).found(*given).rows(0)["token"][1:].tolist() == [draft]
 
 
 def count(counts, piece):
@@ -214,7 +213,7 @@ def test_other_integers_are_taken_without_compiling_again(rule):
 
 
 def compiled_kinds():
-    functions = (matching._begins, matching._cut, suffix._propose, proposals._gather)
+    functions = (matching._begins, matching.cut, suffix._propose)
     return [len(function.signatures) for function in functions]  # pyright: ignore
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from traces import files
 from traces.attach import registry
-from traces.attach.tokens.rule import TokenRule
+from traces.attach.tokens.rule import TokenRule, arguments_of
 from traces.errors import DrafterError
 from traces.manifest import Manifest
 from traces.thin import kept
@@ -45,7 +45,7 @@ def check_proposals(
         if not known.equals(mine["n_prompt"].combine_chunks()):
             return
         parts = [
-            rule.found(*_text(mine, k), *_limits(manifest), memory).rows(first + k)
+            rule.found(*arguments_of(mine, k, manifest), memory).rows(first + k)
             for k in range(len(mine))
         ]
         proposed = {
@@ -68,18 +68,6 @@ def rule_of(manifest: Manifest) -> TokenRule | None:
     except DrafterError:
         return None
     return found if isinstance(found, TokenRule) else None
-
-
-def _text(sequences: pa.Table, row: int) -> tuple[np.ndarray, int]:
-    """Prompt and output of a sequence, and the prompt's length."""
-    prompt, output = (
-        sequences[name][row].values.to_numpy() for name in ("prompt_tokens", "output_tokens")
-    )
-    return np.concatenate([prompt, output]).astype(np.int32), len(prompt)
-
-
-def _limits(manifest: Manifest) -> tuple[np.ndarray, int]:
-    return np.array(manifest.eos_token_ids, np.int32), manifest.max_new_tokens
 
 
 def _differences(file: Path, manifest: Manifest, there: Arrays, proposed: Arrays) -> Iterator[str]:

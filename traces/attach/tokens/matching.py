@@ -49,21 +49,6 @@ def latest(text: np.ndarray, n: int) -> np.ndarray:
     return _begins(text, 0, n, n, False)
 
 
-def cut(
-    given: Given, begins: np.ndarray, length: int, with_eos: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of the drafts that begin there, and how many of their tokens the output has.
-
-    Args:
-        given: prompt and output.
-        begins: where the draft of each start begins, (T,) int32; 0 is no draft.
-        length: see `matched`.
-        with_eos: see `matched`.
-    """
-    text, n_prompt, eos, max_new_tokens = given
-    return _cut(text, n_prompt, begins, length, eos, with_eos, max_new_tokens)
-
-
 @compiled
 def _begins(text: np.ndarray, n_prompt: int, least: int, most: int, leftmost: bool) -> np.ndarray:
     """Ends of the matches, by start; 0 where there is none: (T,) int32."""
@@ -120,16 +105,21 @@ def _equal(text: np.ndarray, end: int, other: int, n: int) -> bool:
 
 
 @compiled
-def _cut(
-    text: np.ndarray,
-    n_prompt: int,
-    begins: np.ndarray,
-    length: int,
-    eos: np.ndarray,
-    with_eos: bool,
-    max_new_tokens: int,
+def cut(
+    given: Given, begins: np.ndarray, length: int, with_eos: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of the drafts, and how many of their tokens the output has: (T,) int32 both."""
+    """Lengths of the drafts that begin there, and how many of their tokens the output has.
+
+    Args:
+        given: prompt and output.
+        begins: where the draft of each start begins, (T,) int32; 0 is no draft.
+        length: see `matched`.
+        with_eos: see `matched`.
+
+    Returns:
+        (T,) int32 both.
+    """
+    text, n_prompt, eos, max_new_tokens = given
     lengths = np.zeros(len(begins), np.int32)
     accepted = np.zeros(len(begins), np.int32)
     next_eos = _next_eos(text, eos)

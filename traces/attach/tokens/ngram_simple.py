@@ -55,6 +55,6 @@ class NGramSimple(Lookup):
         behind = np.minimum(known - 1 - end, self.m)
         some = (end > self.n) & (behind >= self.n) & (known >= self.n + self.m + 3)
         begins = np.where(some, end, 0).astype(np.int32)
-        lengths, accepted = cut(given, begins, self.m, with_eos=True)
+        lengths, accepted = cut(given, begins, self.m, True)
         lengths = np.minimum(lengths, np.where(some, behind, 0)).astype(np.int32)
         return Slices(lengths, np.minimum(accepted, lengths), None, given.text, begins)

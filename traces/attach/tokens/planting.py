@@ -102,19 +102,6 @@ class Bed(NamedTuple):
 _STATE, _ABOVE, _LEVEL, _AMONG, _BY, _FIRST, _MANY = range(7)
 
 
-def bed(budget: int, width: int) -> Bed:
-    """Room for a tree of so many nodes, each with so many children."""
-    n = 1 + width * (budget + 1)
-    return Bed(
-        np.zeros((n, 7), np.int32),
-        np.zeros(n, np.float32),
-        np.zeros(n),
-        np.zeros(n, np.float32),
-        np.full(n, NONE, np.int32),
-        np.zeros(n, np.int32),
-    )
-
-
 def plant_all(
     own: Automaton, others: Automaton, given: Given, allowed: np.ndarray, limits: Limits
 ) -> Planted:
@@ -127,7 +114,15 @@ def plant_all(
         allowed: (m + 1,) nodes that a match of each length allows.
         limits: of each tree.
     """
-    room = bed(int(allowed.max(initial=0)), limits.width)
+    n = 1 + limits.width * (int(allowed.max(initial=0)) + 1)  # all nodes' children
+    room = Bed(
+        node=np.zeros((n, 7), np.int32),
+        log_prob=np.zeros(n, np.float32),
+        total=np.zeros(n),
+        chance=np.zeros(n, np.float32),
+        number=np.full(n, NONE, np.int32),
+        front=np.zeros(n, np.int32),
+    )
     return Planted(*_plant_all(own, others, given, allowed, limits, room))
 
 

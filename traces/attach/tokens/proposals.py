@@ -11,7 +11,6 @@ import numpy as np
 
 from traces.arrays import count_up
 from traces.columns import Columns
-from traces.kernels import compiled
 
 
 class Found(ABC):
@@ -90,7 +89,8 @@ class Slices(Proposals):
     @property
     def tokens(self) -> np.ndarray:
         """See `Proposals`."""
-        return _gather(self.text, self.begins, self.offsets)
+        before = self.begins - self.offsets[:-1]
+        return self.text[np.repeat(before, self.lengths) + np.arange(self.offsets[-1])]
 
     def draft(self, start: int) -> np.ndarray:
         """See `Proposals`."""
@@ -118,12 +118,3 @@ def _conditional(score: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """Probabilities of tokens given those before them, from those of the drafts up to them."""
     before = np.where(depth > 1, np.concatenate([[1.0], score[:-1]])[: len(score)], 1.0)
     return np.minimum(score / before, 1.0).astype(np.float32)
-
-
-@compiled
-def _gather(text: np.ndarray, begins: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    out = np.empty(offsets[-1], np.int32)
-    for i in range(len(begins)):
-        for k in range(offsets[i + 1] - offsets[i]):
-            out[offsets[i] + k] = text[begins[i] + k]
-    return out

@@ -14,6 +14,7 @@ from traces.attach.drafter import Attachable, Attachment, Means, header_of
 from traces.attach.tokens.arguments import Given, plain
 from traces.attach.tokens.proposals import Found, Proposals
 from traces.columns import Columns
+from traces.manifest import Manifest
 from traces.schema import LATENCY
 from traces.trace import Trace
 
@@ -149,15 +150,24 @@ class _Proposing(Attachment):
 
     def _propose(self, sequence: int) -> Found:
         """The proposals from all starts of a sequence, timed."""
-        row = self._recording.sequences.slice(sequence, 1)
-        prompt, output = (
-            row[name].combine_chunks().flatten().to_numpy()
-            for name in ("prompt_tokens", "output_tokens")
-        )
-        text = np.concatenate([prompt, output]).astype(np.int32)
-        eos = np.array(self.header.eos_token_ids, np.int32)
+        given = arguments_of(self._recording.sequences, sequence, self.header)
         begin = time.perf_counter()
-        found = self._rule.found(text, len(prompt), eos, self.header.max_new_tokens, self._memory)
+        found = self._rule.found(*given, self._memory)
         seconds = time.perf_counter() - begin
-        self._taken[sequence] = len(prompt) + len(output) // 2, seconds / len(output)
+        text, n_prompt, *_ = given
+        n_output = len(text) - n_prompt
+        self._taken[sequence] = n_prompt + n_output // 2, seconds / n_output
         return found
+
+
+def arguments_of(
+    sequences: pa.Table, row: int, header: Manifest
+) -> tuple[np.ndarray, int, np.ndarray, int]:
+    """What `TokenRule.propose` is given of a sequence, but for a memory."""
+    one = sequences.slice(row, 1)
+    prompt, output = (
+        one[name].combine_chunks().flatten().to_numpy()
+        for name in ("prompt_tokens", "output_tokens")
+    )
+    text = np.concatenate([prompt, output]).astype(np.int32)
+    return text, len(prompt), np.array(header.eos_token_ids, np.int32), header.max_new_tokens

@@ -21,7 +21,7 @@ from traces.attach.tokens.automaton import (
     start,
     step,
 )
-from traces.attach.tokens.planting import Limits, Planted, plant_all
+from traces.attach.tokens.planting import Limits, plant_all
 from traces.attach.tokens.proposals import Found, Listed, Proposals
 from traces.attach.tokens.rule import TokenRule
 from traces.kernels import compiled, compiled_part
@@ -159,28 +159,6 @@ class Suffix(TokenRule):
         lengths, accepted, tokens, score = found
         return Listed(lengths, accepted, score, tokens)
 
-    def plant(
-        self,
-        text: np.ndarray,
-        n_prompt: int,
-        eos: np.ndarray,
-        max_new_tokens: int,
-        memory: EarlierOutputs | None = None,
-    ) -> Planted:
-        """Trees from all starts of a sequence, see `propose`.
-
-        Raises:
-            ValueError: the prompt is longer than the text, or there is a memory but not `shared` or
-                the other way round.
-        """
-        own, others, given, allowed = self._counts(text, n_prompt, eos, max_new_tokens, memory)
-        least = math.log(self.min_prob) if self.min_prob > 0 else -math.inf
-        limits = Limits(least, self._width, DEEPEST)
-        found = plant_all(own, others, given, allowed, limits)
-        if memory:
-            memory.add(given.text[n_prompt:], self.max_depth)
-        return found
-
     def found(
         self,
         text: np.ndarray,
@@ -189,9 +167,16 @@ class Suffix(TokenRule):
         max_new_tokens: int,
         memory: EarlierOutputs | None = None,
     ) -> Found:
-        """See `TokenRule`."""
-        given = text, n_prompt, eos, max_new_tokens, memory
-        return self.plant(*given) if self.tree else self.propose(*given)
+        """See `TokenRule`: with `tree`, trees from all starts."""
+        if not self.tree:
+            return self.propose(text, n_prompt, eos, max_new_tokens, memory)
+        own, others, given, allowed = self._counts(text, n_prompt, eos, max_new_tokens, memory)
+        least = math.log(self.min_prob) if self.min_prob > 0 else -math.inf
+        limits = Limits(least, self._width, DEEPEST)
+        found = plant_all(own, others, given, allowed, limits)
+        if memory:
+            memory.add(given.text[n_prompt:], self.max_depth)
+        return found
 
     def facts(self, recording: Trace) -> dict[str, Any]:
         """See `TokenRule`; the likeliest nodes nest in those that are recorded."""
