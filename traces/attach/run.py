@@ -8,14 +8,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from traces import stores
 from traces.attach.drafter import Attachable, Attachment, Means, check_means, check_outputs
-from traces.columns import Columns
 from traces.describe import size_in_words
 from traces.errors import DrafterError
 from traces.finding import DRAFTERS
@@ -29,7 +27,6 @@ from traces.writer import TraceWriter, add_file
 
 _NAME = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _LONG_S = 5.0  # less need not be told
-_STATES = ("hidden", "mixed")
 
 
 class Done(NamedTuple):
@@ -136,24 +133,18 @@ def attach_all(
 
 
 def _notes(opened: Attachment) -> list[str]:
-    same = beside_itself(opened.header)
-    return [*([same] if same else []), *opened.notes]
+    return [*filter(None, [beside_itself(opened.header)]), *opened.notes]
 
 
 def _opened(recording: Trace, drafters: list[Attachable], means: Means) -> list[Attachment]:
-    """The drafters, loaded; each is told of those before it."""
+    """The drafters, loaded; each is told of those before it, and of the settings that it heeds."""
     check_means(drafters, means)
     opened: list[Attachment] = []
     for drafter in drafters:
-        own = _heeded(drafter, replace(means, beside=tuple(opened)))
+        heeded = {name: getattr(means, name) for name in drafter.heeds}
+        own = Means(**{**heeded, "beside": tuple(opened)})
         opened.append(drafter.open(recording, own))
     return opened
-
-
-def _heeded(drafter: Attachable, means: Means) -> Means:
-    """The settings that a drafter makes use of, the others as they are by default."""
-    names = (*drafter.heeds, "beside")
-    return Means(**{name: getattr(means, name) for name in names})
 
 
 def detach(recording: Trace, name: str) -> Path:
@@ -213,7 +204,8 @@ def _draft(
         begun = time.monotonic()
         left = [(writer, opened) for writer, opened in parts if index not in writer.done]
         for writer, opened in left:
-            writer.write_shard(index, None, **_tables(opened.shard(index)))
+            tables: dict[str, Any] = {**opened.shard(index)}
+            writer.write_shard(index, None, **tables)
         if took_s is None and len(left) == len(parts):
             took_s = time.monotonic() - begun
             on_first([writer for writer, _ in parts], index, took_s)
@@ -243,8 +235,7 @@ def _tell(
         sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
         on_size(
             f"{opened.header.kind}s: about {sizes[0]} a start, {how_many(starts, 'start')}:"
-            f" {sizes[1]}, about"
-            f" {took}"
+            f" {sizes[1]}, about {took}"
         )
 
 
@@ -266,18 +257,10 @@ def _tell_more(
     seconds = took_s * rest / max(here, 1)
     if on_size is None or seconds < _LONG_S or any(w.manifest.kind == "tree" for w in writers):
         return
-    shards = [
-        w.manifest.files[n].bytes for w in writers for n in w.manifest.files if n in _first(w)
-    ]
-    more = size_in_words(int(sum(shards) * rest / max(here, 1)))
+    known = [writer.manifest for writer in writers]
+    first = [m.files[name].bytes for m in known for t in m.tables for name in m.shard_files(t)[:1]]
+    more = size_in_words(int(sum(first) * rest / max(here, 1)))
     on_size(f"{how_many(rest, 'more start')}: about {more}, {seconds:,.0f} s")
-
-
-def _first(writer: TraceWriter) -> list[str]:
-    """The files of the shard that was written first."""
-    return [
-        name for table in writer.manifest.tables for name in writer.manifest.shard_files(table)[:1]
-    ]
 
 
 def _discard_if_empty(writer: TraceWriter) -> None:
@@ -332,9 +315,3 @@ def _there(folder: Path) -> str:
         f"a drafter {name} is attached already in part: give --resume to go on where its run was"
         " stopped, or --name"
     )
-
-
-def _tables(found: Mapping[str, Columns]) -> dict[str, Any]:
-    """As `write_shard` takes them."""
-    states = {table: None for table in _STATES}
-    return {**states, **found}
