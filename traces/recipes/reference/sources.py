@@ -31,83 +31,59 @@ class TextSource:
     only: str = ""
 
 
-_PY = "usr/lib/python3.11"
-_DIST = "usr/lib/python3/dist-packages"
+# Below, what is skipped stands in one text, with spaces between.
 
+
+def _code(package: str, licence: str, folder: str, skip: str = "") -> TextSource:
+    return TextSource(package, "code", "python", licence, folder, tuple(skip.split()))
+
+
+def _prose(package: str, licence: str, folder: str, skip: str) -> TextSource:
+    place = f"usr/share/doc/{folder}"
+    return TextSource(package, "prose", "html", licence, place, tuple(skip.split()))
+
+
+def _german(
+    package: str, licence: str, folder: str, skip: str = "", kind: str = "html", only: str = ""
+) -> TextSource:
+    place = f"usr/share/{folder}"
+    return TextSource(package, "german", kind, licence, place, tuple(skip.split()), only)
+
+
+_PY, _ADDED = "usr/lib/python3.11", "usr/lib/python3"
+_DIST = f"{_ADDED}/dist-packages"
+_PAGES = "genindex /search _modules _sources"  # of Sphinx
 SOURCES: tuple[TextSource, ...] = (
-    TextSource("libpython3.11-minimal", "code", "python", "PSF-2.0", _PY, ("/encodings/",)),
-    TextSource(
-        "libpython3.11-stdlib", "code", "python", "PSF-2.0", _PY, ("/encodings/", "pydoc_data")
-    ),
-    TextSource("libpython3.11-testsuite", "code", "python", "PSF-2.0", _PY, ("/data/", "bad")),
-    TextSource("idle-python3.11", "code", "python", "PSF-2.0", _PY),
-    TextSource("python3-distutils", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    TextSource("python3-lib2to3", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    TextSource("python3-tk", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    TextSource("python3-django", "code", "python", "BSD-3-Clause", _DIST, ("/locale/",)),
-    TextSource("python3-sqlalchemy", "code", "python", "MIT", _DIST),
-    TextSource("python3-twisted", "code", "python", "MIT", _DIST),
-    TextSource(
+    _code("libpython3.11-minimal", "PSF-2.0", _PY, "/encodings/"),
+    _code("libpython3.11-stdlib", "PSF-2.0", _PY, "/encodings/ pydoc_data"),
+    _code("libpython3.11-testsuite", "PSF-2.0", _PY, "/data/ bad"),
+    _code("idle-python3.11", "PSF-2.0", _PY),
+    _code("python3-distutils", "PSF-2.0", _ADDED),
+    _code("python3-lib2to3", "PSF-2.0", _ADDED),
+    _code("python3-tk", "PSF-2.0", _ADDED),
+    _code("python3-django", "BSD-3-Clause", _DIST, "/locale/"),
+    _code("python3-sqlalchemy", "MIT", _DIST),
+    _code("python3-twisted", "MIT", _DIST),
+    _prose(
         "python3.11-doc",
-        "prose",
-        "html",
         "PSF-2.0",
-        "usr/share/doc/python3.11",
-        ("genindex", "/search", "_sources", "download", "contents.html"),
+        "python3.11",
+        "genindex /search _sources download contents.html",
     ),
-    TextSource(
-        "postgresql-doc-15",
-        "prose",
-        "html",
-        "PostgreSQL",
-        "usr/share/doc/postgresql-doc-15",
-        ("bookindex",),
-    ),
-    TextSource(
+    _prose("postgresql-doc-15", "PostgreSQL", "postgresql-doc-15", "bookindex"),
+    _prose(
         "sqlite3-doc",
-        "prose",
-        "html",
         "public domain",
-        "usr/share/doc/sqlite3",
-        ("/syntax/", "matrix", "keyword_index", "doclist", "sitemap"),
+        "sqlite3",
+        "/syntax/ matrix keyword_index doclist sitemap",
     ),
-    TextSource(
-        "python-django-doc",
-        "prose",
-        "html",
-        "BSD-3-Clause",
-        "usr/share/doc/python-django-doc",
-        ("genindex", "/search", "_modules", "_sources", "py-modindex"),
-    ),
-    TextSource(
-        "python-sqlalchemy-doc",
-        "prose",
-        "html",
-        "MIT",
-        "usr/share/doc/python-sqlalchemy-doc",
-        ("genindex", "/search", "_modules", "_sources"),
-    ),
-    TextSource("manpages-de", "german", "man", "GPL-3+", "usr/share/man/de"),
-    TextSource("manpages-de-dev", "german", "man", "GPL-3+", "usr/share/man/de"),
-    TextSource(
-        "libreoffice-help-de", "german", "html", "MPL-2.0", "usr/share/libreoffice/help/de/text"
-    ),
-    TextSource(
-        "debian-reference-de",
-        "german",
-        "html",
-        "GPL-2+",
-        "usr/share/debian-reference",
-        only=".de.html",
-    ),
-    TextSource(
-        "developers-reference-de",
-        "german",
-        "html",
-        "GPL-2+",
-        "usr/share/developers-reference/de",
-        ("search", "genindex"),
-    ),
+    _prose("python-django-doc", "BSD-3-Clause", "python-django-doc", f"{_PAGES} py-modindex"),
+    _prose("python-sqlalchemy-doc", "MIT", "python-sqlalchemy-doc", _PAGES),
+    _german("manpages-de", "GPL-3+", "man/de", kind="man"),
+    _german("manpages-de-dev", "GPL-3+", "man/de", kind="man"),
+    _german("libreoffice-help-de", "MPL-2.0", "libreoffice/help/de/text"),
+    _german("debian-reference-de", "GPL-2+", "debian-reference", only=".de.html"),
+    _german("developers-reference-de", "GPL-2+", "developers-reference/de", "search genindex"),
 )
 
 
