@@ -12,6 +12,7 @@ from simkit.policies.base import chain_of
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
 from simkit.serving.plans import ControllerPlan
+from simkit.serving.prices import Prices
 from simkit.serving.rules import All, Came, Mean
 from simkit.serving.state import MADE, SEEN, Buffers, Server
 from traces.messages import how_many
@@ -33,11 +34,11 @@ class _Own:
     def __init__(self, controller: Plain) -> None:
         self.controller = controller
 
-    def decide(self, view: View, drafted: np.ndarray) -> None:
+    def decide(self, view: View, prices: Prices, drafted: np.ndarray) -> None:
         given = self.controller.lengths(_copied(view))
         drafted[:] = whole_lengths(self.controller, given, len(drafted))
 
-    def choose(self, view: View, drafted: np.ndarray, proposed: np.ndarray) -> None:
+    def choose(self, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray) -> None:
         self.view = _copied(view)
         given = self.controller.chosen(self.view, drafted.copy())
         proposed[:] = np.minimum(whole_lengths(self.controller, given, len(drafted)), drafted)
@@ -79,7 +80,7 @@ class _Shared:
         self.read: Read = layout.columns(columns)
         self.drafts: dict[int, SequenceDrafts] = {}
 
-    def decide(self, view: View, drafted: np.ndarray) -> None:
+    def decide(self, view: View, prices: Prices, drafted: np.ndarray) -> None:
         n, rule, sequences = len(drafted), self.rule, self.server.sequence[view.request]
         rule.open(view, sequences.tolist())
         starts = self.room.seen[SEEN.row, :n] - self.layout.offsets[sequences] + 1
@@ -96,7 +97,7 @@ class _Shared:
         drafted[:] = rule.drafted()
         self.room.made[MADE.calls, :n] = rule.policy.calls(rule.depth)
 
-    def choose(self, view: View, drafted: np.ndarray, proposed: np.ndarray) -> None:
+    def choose(self, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray) -> None:
         proposed[:] = self.rule.chosen(view, drafted.tolist())
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:

@@ -27,6 +27,7 @@ from simkit.serving.state import (
     STEP,
     STEP_S,
     STEPS,
+    Buffers,
     Rules,
     ServedOutcomes,
     Server,
@@ -65,22 +66,13 @@ def receive(server: Server, rules: Rules) -> bool:
 
 
 @compiled_part
-def gather(
-    server: Server, outcomes: ServedOutcomes, rules: Rules, seen: np.ndarray, confidence: np.ndarray
-) -> int:
+def gather(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers) -> int:
     """Fill `seen`, and `confidence` where there is a column, in the order of admission.
-
-    Args:
-        server: see `simkit.serving.state`, as for the next two.
-        outcomes: what is known of the trace's drafts.
-        rules: how requests are admitted and batched.
-        seen: see `simkit.serving.state.Buffers`, as for the next one.
-        confidence: see there.
 
     Returns:
         How many requests decode.
     """
-    n = 0
+    n, seen = 0, room.seen
     for k in range(server.count[RUNNING]):
         r = server.running[k]
         if server.read[r] >= 0:  # its prompt is not read to the end
@@ -101,20 +93,13 @@ def gather(
         seen[SEEN.row, n] = row
         if outcomes.confidence.shape[0]:
             for d in range(rules.max_draft):
-                confidence[n, d] = outcomes.confidence[row, d]
+                room.confidence[n, d] = outcomes.confidence[row, d]
         n += 1
     return n
 
 
 @compiled_part
-def plan(
-    server: Server,
-    outcomes: ServedOutcomes,
-    rules: Rules,
-    seen: np.ndarray,
-    made: np.ndarray,
-    n: int,
-) -> int:
+def plan(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers, n: int) -> int:
     """Cut the `n` drafts that `made` has as decided to their room, or take those that were planned.
 
     All of `made` that is known before a verification is filled.
@@ -122,6 +107,7 @@ def plan(
     Returns:
         Index of a request whose draft goes beyond what was recorded; -1 if there is none.
     """
+    seen, made = room.seen, room.made
     for k in range(n):
         s = server.sequence[seen[SEEN.request, k]]
         if outcomes.steps.shape[1]:
@@ -152,14 +138,10 @@ def plan(
 
 @compiled
 def judge(
-    server: Server,
-    outcomes: ServedOutcomes,
-    seen: np.ndarray,
-    made: np.ndarray,
-    n: int,
-    rng: np.random.Generator,
+    server: Server, outcomes: ServedOutcomes, room: Buffers, n: int, rng: np.random.Generator
 ) -> None:
     """How many proposed tokens are accepted, how many come out, and who is done then."""
+    seen, made = room.seen, room.made
     for k in range(n):
         row, proposed = seen[SEEN.row, k], made[MADE.proposed, k]
         left = outcomes.offsets[server.sequence[seen[SEEN.request, k]] + 1] - row
@@ -181,12 +163,7 @@ def judge(
 
 @compiled_part
 def make_room(
-    server: Server,
-    outcomes: ServedOutcomes,
-    rules: Rules,
-    seen: np.ndarray,
-    made: np.ndarray,
-    n: int,
+    server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers, n: int
 ) -> tuple:
     """Preempt the last that were admitted until the caches hold what is drafted.
 
@@ -202,7 +179,7 @@ def make_room(
             if server.read[r] >= 0:
                 held += server.base[r] + 1
             else:
-                held += seen[SEEN.context, decoding] + made[held_of, decoding] + 1
+                held += room.seen[SEEN.context, decoding] + room.made[held_of, decoding] + 1
                 decoding += 1
         # The first one stays in any case, or nothing would ever be done.
         if held <= rules.kv_tokens or server.count[RUNNING] <= 1:
@@ -278,13 +255,12 @@ def priced(
     outcomes: ServedOutcomes,
     prices: Prices,
     rules: Rules,
-    seen: np.ndarray,
-    made: np.ndarray,
-    spans: np.ndarray,
+    room: Buffers,
     n: int,
     m: int,
 ) -> tuple[float, float, float, float]:
     """Seconds of the iteration's prefill, drafting, verification and decisions."""
+    seen, made, spans = room.seen, room.made, room.spans
     joins = n > 0 and prices.mixed
     prompt_s = prefill_s(prices.prefill, spans[SPAN.before, :m], spans[SPAN.after, :m], joins)
     if n == 0:
@@ -295,7 +271,7 @@ def priced(
     if not rules.speculative:
         return prompt_s, 0.0, single_s(prices, prices.decode, n, context), 0.0
     draft = 0.0
-    calls, new, unread, missed, many = _drafters(server, seen, made, spans, n)
+    calls, new, unread, missed, many = _drafters(server, room, n)
     if prices.from_model:
         before, after = spans[SPAN.draft_before, :new], spans[SPAN.draft_after, :new]
         draft += prefill_s(prices.draft_prefill, before, after, False)
@@ -322,15 +298,14 @@ def priced(
 
 
 @compiled_part
-def _drafters(
-    server: Server, seen: np.ndarray, made: np.ndarray, spans: np.ndarray, n: int
-) -> tuple[int, int, int, int, int]:
+def _drafters(server: Server, room: Buffers, n: int) -> tuple[int, int, int, int, int]:
     """Fill the `spans` of prompts that the draft model reads.
 
     Returns:
         The most decisions of a request; those prompts; of requests that draft, the tokens that are
         unread and those that were missed, and how many requests these are.
     """
+    seen, made, spans = room.seen, room.made, room.spans
     calls, new, unread, missed, many = 0, 0, 0, 0, 0
     for k in range(n):
         calls = max(calls, made[MADE.calls, k])
@@ -349,27 +324,17 @@ def _drafters(
 
 @compiled_part
 def advance(
-    server: Server,
-    outcomes: ServedOutcomes,
-    seen: np.ndarray,
-    made: np.ndarray,
-    spans: np.ndarray,
-    n: int,
-    m: int,
-    end_s: float,
+    server: Server, outcomes: ServedOutcomes, room: Buffers, n: int, m: int, end_s: float
 ) -> int:
     """Put what came out on the requests, and let those that are done go.
 
     Returns:
         Tokens that came out.
     """
-    out = 0
+    out, made, spans = 0, room.made, room.spans
     for k in range(n):
-        r, drafted, emitted = (
-            seen[SEEN.request, k],
-            made[MADE.drafted, k],
-            made[MADE.emitted, k],
-        )
+        r = room.seen[SEEN.request, k]
+        drafted, emitted = made[MADE.drafted, k], made[MADE.emitted, k]
         if server.at[r] == 0:
             server.first_s[r] = end_s
         server.at[r] += emitted
@@ -384,7 +349,7 @@ def advance(
         server.drafts[r] = server.drafts[r] or not idle
         for row in range(MADE.asked):  # drafted, proposed and accepted
             server.last[row, r] = made[row, k]
-        _log(server, seen, made, k)
+        _log(server, room, k)
         out += emitted
     for k in range(m):
         r = spans[SPAN.request, k]
@@ -400,9 +365,9 @@ def advance(
 
 
 @compiled_part
-def _log(server: Server, seen: np.ndarray, made: np.ndarray, k: int) -> None:
+def _log(server: Server, room: Buffers, k: int) -> None:
     """Note the step of the k-th request that decodes."""
-    log, at = server.log, server.count[STEPS]
+    log, at, seen, made = server.log, server.count[STEPS], room.seen, room.made
     log[STEP.request, at] = seen[SEEN.request, k]
     log[STEP.iteration, at] = server.count[ITERATIONS]
     log[STEP.start, at] = seen[SEEN.tokens, k] + 1

@@ -56,54 +56,21 @@ from traces.kernels import compiled
 OVER, FULL, OUTRUN = -1, -2, -3
 
 
-def _decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
-    state.decide(view, drafted)
+def _slot(name: str) -> Callable[..., None]:
+    """A stub that asks a slot of what the controller is."""
+
+    def ask(params: Any, state: Any, *given: Any) -> None:
+        getattr(state, name)(*given)
+
+    # A slot's annotations, and the names of its arguments, may differ from its stub's.
+    @overload(ask, strict=False)
+    def find(params: Any, state: Any, *given: Any) -> Any:
+        return plain(getattr(slots_of(params.instance_class), name))
+
+    return ask
 
 
-def _choose(
-    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
-) -> None:
-    state.choose(view, drafted, proposed)
-
-
-def _observe(
-    params: Any,
-    state: Any,
-    view: View,
-    drafted: np.ndarray,
-    proposed: np.ndarray,
-    accepted: np.ndarray,
-    ended: np.ndarray,
-) -> None:
-    state.observe(view, drafted, proposed, accepted, ended)
-
-
-_slot = partial(overload, strict=False)
-
-
-@_slot(_decide)
-def _find_decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> Any:
-    return plain(slots_of(params.instance_class).decide)
-
-
-@_slot(_choose)
-def _find_choose(
-    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
-) -> Any:
-    return plain(slots_of(params.instance_class).choose)
-
-
-@_slot(_observe)
-def _find_observe(
-    params: Any,
-    state: Any,
-    view: View,
-    drafted: np.ndarray,
-    proposed: np.ndarray,
-    accepted: np.ndarray,
-    ended: np.ndarray,
-) -> Any:
-    return plain(slots_of(params.instance_class).observe)
+_decide, _choose, _observe = map(_slot, ("decide", "choose", "observe"))
 
 
 @register_jitable
@@ -141,10 +108,8 @@ def close(
     m: int,
 ) -> None:
     """Price an iteration, put what came out on the requests, and log it."""
-    seen, made, spans = room.seen, room.made, room.spans
-    prompt_s, draft, verify, policy = priced(
-        server, outcomes, prices, rules, seen, made, spans, n, m
-    )
+    made, spans = room.made, room.spans
+    prompt_s, draft, verify, policy = priced(server, outcomes, prices, rules, room, n, m)
     overhead = 0.0
     if n > 0 and not outcomes.step_s.shape[1]:  # else each step's seconds hold all of it
         overhead = overhead_s(prices, rules.speculative, n)
@@ -161,7 +126,7 @@ def close(
     log[ITERATION.drafted, at] = made[MADE.drafted, :n].sum()
     log[ITERATION.proposed, at] = made[MADE.proposed, :n].sum()
     log[ITERATION.accepted, at] = made[MADE.accepted, :n].sum()
-    log[ITERATION.emitted, at] = advance(server, outcomes, seen, made, spans, n, m, end_s)
+    log[ITERATION.emitted, at] = advance(server, outcomes, room, n, m, end_s)
     log[ITERATION.kv_tokens, at] = held
     log[ITERATION.prefill_s, at] = prompt_s
     log[ITERATION.draft_s, at] = draft
@@ -184,7 +149,7 @@ def begin(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers)
         return FULL, 0
     if not receive(server, rules):
         return OVER, 0
-    n = gather(server, outcomes, rules, room.seen, room.confidence)
+    n = gather(server, outcomes, rules, room)
     return n, count[RUNNING] - n
 
 
@@ -196,11 +161,11 @@ def settle(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers
         Requests that decode, tokens held, and prompts that are read; or `OUTRUN` and the place of
         the request whose draft was not recorded.
     """
-    beyond = plan(server, outcomes, rules, room.seen, room.made, n)
+    beyond = plan(server, outcomes, rules, room, n)
     if beyond >= 0:
         return OUTRUN, beyond, 0
     before = server.count[RETURNED]
-    n, held = make_room(server, outcomes, rules, room.seen, room.made, n)
+    n, held = make_room(server, outcomes, rules, room, n)
     # Whoever was preempted just now would come back at once, and be preempted again.
     if server.count[RETURNED] == before:
         held = admit(server, outcomes, rules, held)
@@ -239,7 +204,7 @@ def iterate(
             view = seen_by(server, room, room.confidence, n, m)
             drafted, proposed = made[MADE.drafted, :n], made[MADE.proposed, :n]
             _choose(params, state, view, prices, drafted, proposed)
-            judge(server, outcomes, room.seen, made, n, rng)
+            judge(server, outcomes, room, n, rng)
             accepted, ended = made[MADE.accepted, :n], made[MADE.ended, :n]
             _observe(params, state, view, drafted, proposed, accepted, ended)
         close(server, outcomes, rules, prices, room, n, held, m)

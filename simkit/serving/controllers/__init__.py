@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from simkit import policies
 from simkit.errors import PolicyError
 from simkit.policies import Policy
-from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots, View
+from simkit.serving.controllers.base import (
+    CONTROLLERS,
+    ByLength,
+    ByRule,
+    Controller,
+    Slots,
+    View,
+    register,
+)
 from simkit.serving.controllers.budget import Budget
 from simkit.serving.controllers.by_batch import ByBatch, Schedule
 from simkit.serving.controllers.ema import Ema
 from simkit.serving.controllers.function import FunctionController, Plain
 from simkit.serving.controllers.goodput import Goodput
-from simkit.serving.controllers.registry import CONTROLLERS, register
 from simkit.serving.controllers.rules import AllStopped, BatchMean, Each
 from simkit.serving.controllers.static import Nothing, OffAbove, ProphetLengths, Static
 from traces import specs
@@ -84,11 +92,11 @@ def expand(text: str, limit: int = 10_000) -> list[Controller]:
             return [make(policy) for policy in policies.expand(inner, limit)]
     spec = specs.parse(text, PolicyError)
     if spec.name not in CONTROLLERS:
-        _check_known(spec.name)
+        if spec.name not in policies.registry.POLICIES:
+            known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
+            raise PolicyError(f"unknown controller {spec.name!r} ({suggest(spec.name, known)})")
         return [Each(policy) for policy in policies.expand(text, limit)]
-    count = 1
-    for values in spec.ranges():
-        count *= values.count
+    count = prod(values.count for values in spec.ranges())
     if count > limit:
         raise PolicyError(f"{text.strip()} means {count} controllers, more than {limit}")
     return [specs.build(one, CONTROLLERS[spec.name], PolicyError) for one in spec.expand()]
@@ -111,9 +119,3 @@ def controller_of(given: Controller | Policy | str | Callable[[View], Any]) -> C
     if callable(given):
         return FunctionController(given)
     raise PolicyError(f"{given!r} is no controller: give an object, a spec or a function")
-
-
-def _check_known(name: str) -> None:
-    if name not in CONTROLLERS and name not in policies.registry.POLICIES:
-        known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
-        raise PolicyError(f"unknown controller {name!r} ({suggest(name, known)})")

@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from simkit.errors import PolicyError
 from simkit.policies import Policy
 from simkit.policies.arguments import Checked, Numbered
+from traces.registry import Registry, of_class
 from traces.specs import render
 
 if TYPE_CHECKING:
@@ -182,3 +184,21 @@ class ByRule(Controller):
 
     def __str__(self) -> str:
         return f"{self.name}({self.policy})"
+
+
+C = TypeVar("C", bound=type[Controller])
+
+CONTROLLERS: Registry[type[Controller]] = Registry(
+    "controller", PolicyError, "simkit.controllers", of_class(Controller)
+)
+"""Controller classes by the name of their specs."""
+
+
+def register(cls: C) -> C:
+    """Make a controller known by its `name` (decorator).
+
+    Raises:
+        PolicyError: another controller has that name.
+    """
+    CONTROLLERS.add(cls.name, cls)
+    return cls

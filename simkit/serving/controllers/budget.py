@@ -12,8 +12,7 @@ import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import one_of, real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots, View
-from simkit.serving.controllers.registry import register
+from simkit.serving.controllers.base import ByLength, Slots, View, register
 from simkit.serving.pass_prices import draft_s, overhead_s, verify_s
 from traces.kernels import compiled_part
 

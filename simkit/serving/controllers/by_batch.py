@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots, View
-from simkit.serving.controllers.registry import register
+from simkit.policies.arguments import Numbers, real_number, whole_number
+from simkit.serving.controllers.base import ByLength, Slots, View, register
 from traces.specs import render
 
 if TYPE_CHECKING:
     from simkit.serving.prices import Prices
 
 
-class ByBatchParams(NamedTuple):
-    """See `ByBatch`.
-
-    Attributes:
-        low: (T,) int64, the smallest batch of each row of the table, ascending.
-        length: (T,) int64.
-    """
-
-    low: np.ndarray
-    length: np.ndarray
+def _column(k: int) -> Callable[[tuple[tuple[int, ...], ...]], np.ndarray]:
+    """What makes (T,) int64 of the k-th numbers of a table's rows."""
+    return lambda rows: np.array([row[k] for row in rows], np.int64)
 
 
 def _by_batch(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
@@ -59,6 +51,7 @@ class ByBatch(ByLength):
     name = "by_batch"
     source = "vLLM num_speculative_tokens_per_batch_size (#32374)"
     slots = Slots(_by_batch)
+    _numbers: ClassVar[dict[str, Numbers]] = {"table": {"low": _column(0), "length": _column(2)}}
 
     def __post_init__(self) -> None:
         rows = _rows(self.name, self.table, 3)
@@ -77,28 +70,6 @@ class ByBatch(ByLength):
     def max_draft(self) -> int:  # type: ignore[override]
         """See `Controller`."""
         return max(length for _, _, length in self.table)
-
-    @cached_property
-    def params(self) -> ByBatchParams:
-        """See `ByLength`."""
-        low, _, length = np.array(self.table, np.int64).T
-        return ByBatchParams(low=np.ascontiguousarray(low), length=np.ascontiguousarray(length))
-
-
-class ScheduleParams(NamedTuple):
-    """See `Schedule`.
-
-    Attributes:
-        batch: (T,) int64, the largest batch of each length, ascending.
-        length: (T,) int64.
-        gate: see there.
-        window: see there.
-    """
-
-    batch: np.ndarray
-    length: np.ndarray
-    gate: float
-    window: int
 
 
 _OFF, _DONE, _RING = 0, 1, 2
@@ -158,6 +129,9 @@ class Schedule(ByLength):
     name = "schedule"
     source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate (#7283)"
     slots = Slots(_schedule, observe=_gate)
+    _numbers: ClassVar[dict[str, Numbers]] = {
+        "lengths": {"batch": _column(0), "length": _column(1)}
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,17 +153,6 @@ class Schedule(ByLength):
     def max_draft(self) -> int:  # type: ignore[override]
         """See `Controller`."""
         return max(length for _, length in self.lengths)
-
-    @cached_property
-    def params(self) -> ScheduleParams:
-        """See `ByLength`."""
-        batch, length = np.array(self.lengths, np.int64).T
-        return ScheduleParams(
-            batch=np.ascontiguousarray(batch),
-            length=np.ascontiguousarray(length),
-            gate=float(self.gate),
-            window=self.window,
-        )
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: whether it is off, requests that are done, and the last ones' means."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots, View
-from simkit.serving.controllers.registry import register
+from simkit.serving.controllers.base import ByLength, Slots, View, register
 
 if TYPE_CHECKING:
     from simkit.serving.prices import Prices

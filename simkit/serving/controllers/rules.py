@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simkit.policies import Policy
-from simkit.serving.controllers.base import ByRule
-from simkit.serving.controllers.registry import register
+from simkit.serving.controllers.base import ByRule, register
 
 
 @register

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.policies.arguments import whole_number
-from simkit.serving.controllers.base import ByLength, Slots, View
-from simkit.serving.controllers.registry import register
+from simkit.serving.controllers.base import ByLength, Slots, View, register
 
 if TYPE_CHECKING:
     from simkit.serving.prices import Prices
