@@ -66,7 +66,7 @@ def test_a_pass_scores_as_one_start_and_depth_at_a_time(folder, attention):
     trace = load(folder)
     layout, found = PathLayout(trace), states.read(trace)
     head = head_of("pacer", trace, attention=attention)
-    table = scoring.score(head, layout, found, 7, threads=2)
+    table = scoring.score(head, layout, found, 7)
     assert table.values.shape == (trace.n_positions, 7)
     module = head.network().double()
     compared = 0

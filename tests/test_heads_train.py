@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import examples, files, metrics, registry, rows, run, states, training
+from simkit.heads import files, metrics, registry, rows, run, states, training
 from simkit.heads.training import TrainingSettings
+from simkit.heads.training_data import RecordedRows
 
 FEW = TrainingSettings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
 
@@ -66,7 +67,7 @@ def test_a_lagged_row_is_judged_from_the_state_that_its_token_entered(trace):
     """Accepted: the next row on the path. Rejected: the first row of its branch."""
     layout, found = PathLayout(trace), states.read(trace)
     every = np.ones(trace.n_sequences, bool)
-    rows, judged = examples.on_path("specdecpp", {"lag": 1}, layout, found, every)
+    rows, judged = RecordedRows(layout, found).on_path("specdecpp", {"lag": 1}, every)
     accepted = trace.positions("accepted")
     sequence = trace.positions("sequence")
     expected = []
@@ -86,7 +87,7 @@ def test_mixed_rows_are_trained_on(tmp_path, lag):
     trace = heads_traces.recorded(tmp_path / "trace", mix=0.5)
     layout, found = PathLayout(trace), states.read(trace)
     wanted = np.arange(trace.n_sequences) < 4
-    rows = examples.on_mixed("specdecpp", {"lag": lag}, layout, found, wanted)
+    rows = RecordedRows(layout, found).on_mixed("specdecpp", {"lag": lag}, wanted)
     names = ("sequence", "position", "token", "from_draft", "accepted", "state")
     columns = {name: trace.column("mixed", name) for name in names}
     expected = []
@@ -106,10 +107,10 @@ def test_mixed_rows_are_trained_on(tmp_path, lag):
 def test_what_a_lagging_head_trains_on(tmp_path, kind, mix):
     """The acceptance head, as in its paper: mixed texts alone, where there are any."""
     trace = heads_traces.recorded(tmp_path / "trace", mix=mix)
-    given = PathLayout(trace), states.read(trace), np.ones(trace.n_sequences, bool)
-    path, _ = examples.on_path(kind, {"lag": 1}, *given)
-    mixed = examples.on_mixed(kind, {"lag": 1}, *given)
-    found = examples.to_train_on(kind, {"lag": 1}, *given)
+    rows = RecordedRows(PathLayout(trace), states.read(trace))
+    given = kind, {"lag": 1}, np.ones(trace.n_sequences, bool)
+    path, _ = rows.on_path(*given)
+    mixed, found = rows.on_mixed(*given), rows.to_train_on(*given)
     alone = kind == "acceptance" and mix > 0
     expected = mixed if alone else path + mixed
     assert np.array_equal(found.state, expected.state)
@@ -120,8 +121,8 @@ def test_what_a_lagging_head_trains_on(tmp_path, kind, mix):
 def test_branches_that_the_target_saw_are_trained_on(tmp_path):
     trace = heads_traces.recorded(tmp_path / "trace", branch_target=True)
     every = np.ones(trace.n_sequences, bool)
-    given = PathLayout(trace), states.read(trace), every
-    rows = examples.to_train_on("acceptance", {"lag": 0}, *given)
+    recorded = RecordedRows(PathLayout(trace), states.read(trace))
+    rows = recorded.to_train_on("acceptance", {"lag": 0}, every)
     expected = np.concatenate([trace.positions("accept_prob"), trace.branches("accept_prob")])
     assert np.array_equal(rows.label, expected)
 

@@ -25,7 +25,6 @@ def score(
     layout: PathLayout,
     states: States,
     max_draft: int = 40,
-    threads: int | None = None,
     on_sequence: Callable[[], None] = lambda: None,
 ) -> Scores:
     """A head's acceptance probability for every draft token.
@@ -35,21 +34,19 @@ def score(
         layout: of the trace.
         states: of the trace.
         max_draft: deepest token that a head by (start, depth) scores.
-        threads: that score sequences at the same time; None takes torch's number.
         on_sequence: told when a sequence is scored.
 
     Raises:
         HeadError: another width, deeper than the head's embedding, or a score is not a number.
     """
     check_width(head, states.width, str(layout.trace.path or "the trace"))
-    n_threads = torch.get_num_threads() if threads is None else threads
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # sequences run beside each other, not their matrix products
     try:
         if not head.by_start:
             own = RowScores(score_rows(head, states.path), score_rows(head, states.branches))
             return _lagged(layout, own) if head.lag else own
-        return _by_start(head, layout, states, max_draft, n_threads, on_sequence)
+        return _by_start(head, layout, states, max_draft, before, on_sequence)
     finally:
         torch.set_num_threads(before)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simkit.errors import HeadError
-from simkit.heads import examples, files, registry, rows
+from simkit.heads import files, registry, rows
 from simkit.heads.drafts import drafts
 from simkit.heads.starts import StartHead
-from simkit.heads.training_data import Material, RecordedRows
+from simkit.heads.training_data import Labelled, Material, RecordedRows
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
@@ -77,18 +76,6 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
-class Task(Protocol):
-    """What training needs to know of one kind of head."""
-
-    @abstractmethod
-    def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
-        """The training steps of an epoch: each gives a module's loss."""
-
-    @abstractmethod
-    def validation_loss(self, module: nn.Module) -> float:
-        """The mean loss on the validation prompts."""
-
-
 def split(n_sequences: int, settings: TrainingSettings) -> Split:
     """Deal the prompts at random.
 
@@ -142,7 +129,7 @@ def _trained(
     """See `train`; with torch's own generator, which is seeded."""
     kind, options, material, _, settings = given
     module = files.build(kind, material.width, options).to(settings.device)
-    task: Task = _Drafts(given) if registry.get(kind).by_start else _ByRow(given)
+    task = _Drafts(given) if registry.get(kind).by_start else _ByRow(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
     optimizer = torch.optim.AdamW(
@@ -150,7 +137,14 @@ def _trained(
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
     for epoch in range(1, settings.epochs + 1):
-        mean = _epoch(module, task, generator, optimizer)
+        losses = []
+        for loss_of in task.batches(generator):
+            optimizer.zero_grad()
+            loss = loss_of(module)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        mean = float(np.mean(losses))
         schedule.step()
         with torch.inference_mode():
             held_out = task.validation_loss(module)
@@ -164,22 +158,6 @@ def _trained(
     return files.Head(kind, material.width, dict(options), module.cpu().eval()), how
 
 
-def _epoch(
-    module: nn.Module,
-    task: Task,
-    generator: np.random.Generator,
-    optimizer: torch.optim.Optimizer,
-) -> float:
-    losses = []
-    for loss_of in task.batches(generator):
-        optimizer.zero_grad()
-        loss = loss_of(module)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return float(np.mean(losses))
-
-
 class _Training(NamedTuple):
     """What is trained, on what, and how: the arguments of `train`."""
 
@@ -190,7 +168,7 @@ class _Training(NamedTuple):
     settings: TrainingSettings
 
 
-class _ByRow(Task):
+class _ByRow:
     """Rows by themselves."""
 
     def __init__(self, given: _Training) -> None:
@@ -202,7 +180,7 @@ class _ByRow(Task):
         self.noise = _Noise(train.state, settings)
 
     def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
-        """Shuffled rows, 512 a step."""
+        """The training steps of an epoch, each of which gives a module's loss: 512 rows."""
         states, labels = self.rows
         order = torch.from_numpy(generator.permutation(len(labels))).to(labels.device)
         for some in order.split(_ROWS):
@@ -211,12 +189,12 @@ class _ByRow(Task):
             )
 
     def validation_loss(self, module: nn.Module) -> float:
-        """Over all validation rows."""
+        """The mean loss over all validation rows."""
         states, labels = self.held_out
         return float(rows.loss(module(states), labels, *self.weights))
 
 
-class _Drafts(Task):
+class _Drafts:
     """Packed drafts: of each prompt, some starts an epoch, and all their recorded depths."""
 
     def __init__(self, given: _Training) -> None:
@@ -231,7 +209,7 @@ class _Drafts(Task):
         )
 
     def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
-        """Shuffled prompts, 4 a step."""
+        """See `_ByRow`: of 4 prompts."""
         order = generator.permutation(self.train)
         for first in range(0, len(order), _PROMPTS):
             some = order[first : first + _PROMPTS]
@@ -241,7 +219,7 @@ class _Drafts(Task):
             ).mean()
 
     def validation_loss(self, module: nn.Module) -> float:
-        """Over every fourth start of the validation prompts."""
+        """The mean loss over every fourth start of the validation prompts."""
         chosen = [np.arange(0, self.layout.n_output[sequence], 4) for sequence in self.held_out]
         parts = zip(self.held_out, chosen, strict=True)
         losses = [self._losses(module, [s], [starts]) for s, starts in parts]
@@ -291,7 +269,7 @@ class _Noise:
         return states + self.spread * torch.randn_like(states)
 
 
-def _tensors(rows: examples.Labelled, device: str) -> tuple[Tensor, Tensor]:
+def _tensors(rows: Labelled, device: str) -> tuple[Tensor, Tensor]:
     return (
         torch.from_numpy(rows.state).to(device).float(),
         torch.from_numpy(rows.label).to(device),
