@@ -65,7 +65,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.file:
         parser.error("name the sample, or set SIMKIT_PEER_DATA")
-    trace = specdecode_bench.read(given.file, sample=given.sample, seed=given.seed)
+    trace = specdecode_bench.load(given.file, sample=given.sample, seed=given.seed).trace
     printed = printed_of(trace)
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     print(f"{trace.n_sequences} requests, {trace.n_positions:,} positions, {COST}\n")

@@ -58,6 +58,11 @@ def written(folder, lines) -> str:
     return str(file)
 
 
+def lattice(*given, **how):
+    """The trace that an import makes."""
+    return specdecode_bench.load(*given, **how).trace
+
+
 def seconds_by_hand(record: dict, length: int) -> tuple[float, float]:
     """A request by that simulator's arithmetic: draft lengths fixed, and without drafts.
 
@@ -83,7 +88,7 @@ def seconds_by_hand(record: dict, length: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("length", [0, 1, 3, 40])
 def test_times_are_those_of_that_simulator(tmp_path, length):
-    trace = specdecode_bench.read(written(tmp_path, records()))
+    trace = lattice(written(tmp_path, records()))
     result = simkit.replay(trace, f"fixed({length})", COST, by="sequence", first_token="prefill")
     expected = np.array([seconds_by_hand(record, length) for record in records()])
     np.testing.assert_allclose(result.columns["total_s"], expected[:, 0], rtol=1e-12)
@@ -111,7 +116,7 @@ def test_drafting_by_the_step_is_paid_once_and_without_drafts_too():
 
 
 def test_no_policy_is_faster_than_prophet(tmp_path):
-    trace = specdecode_bench.read(written(tmp_path, records(20, seed=1)))
+    trace = lattice(written(tmp_path, records(20, seed=1)))
     specs = ["prophet", "oracle", "fixed(0:6)", "heuristic"]
     policies = [policy for spec in specs for policy in simkit.policies.expand(spec)]
     result = simkit.replay(trace, policies, COST, first_token="prefill")
@@ -128,7 +133,7 @@ def test_what_a_record_becomes(tmp_path):
     }
     file = written(tmp_path, [record, ""])
     for align, expected in (("simulator", [0, 1, 0]), ("measured", [1, 0, 2])):
-        trace = specdecode_bench.read(file, align=align)
+        trace = lattice(file, align=align)
         drafts = np.split(trace.lattice("accepted"), trace.lattice_offsets[1:-1])
         assert [draft.tolist() for draft in drafts] == [[True] * a + [False] for a in expected]
     (info,) = trace.sequences.to_pylist()
@@ -140,7 +145,7 @@ def test_what_a_record_becomes(tmp_path):
 def test_acceptance_may_reach_past_the_end(tmp_path):
     lines = records(1)
     lines[0]["acc_eagle"]["acc_len"] = [1, 6, 6]
-    trace = specdecode_bench.read(written(tmp_path, lines), align="measured")
+    trace = lattice(written(tmp_path, lines), align="measured")
     steps = simkit.replay(trace, "fixed(4)", by="step").steps()
     assert steps["start"].to_list() == [1, 2]
     assert steps["emitted"].to_list() == [1, 2]
@@ -361,7 +366,7 @@ def test_a_table_that_cannot_be_written_is_named(tmp_path, capsys):
 
 @pytest.mark.parametrize("spec", ["pacer", "specdecpp"])
 def test_heads_have_no_scores_on_what_was_imported(tmp_path, spec):
-    trace = specdecode_bench.read(written(tmp_path, records()))
+    trace = lattice(written(tmp_path, records()))
     with pytest.raises(UserError, match="are missing: a lattice has no states to make them from"):
         simkit.replay(trace, spec, COST)
 
@@ -375,7 +380,7 @@ def test_options_of_the_other_format_are_refused(tmp_path, capsys):
 @pytest.mark.skipif(not os.path.exists(SAMPLE), reason="SIMKIT_PEER_DATA names no file")
 def test_the_sample_gives_that_simulators_numbers():
     """Printed by the simulator at batch size 1; see `benchmarks.peers`."""
-    trace = specdecode_bench.read(SAMPLE)
+    trace = lattice(SAMPLE)
     assert trace.n_positions == 49_612
     result = simkit.replay(trace, list(PRINTED), COST, first_token="prefill")
     for row, replayed in zip(result.records(), result.runs, strict=True):
@@ -388,7 +393,7 @@ def test_the_sample_gives_that_simulators_numbers():
 @pytest.mark.parametrize("size", BATCHES)
 def test_the_sample_gives_that_simulators_numbers_in_batches(size):
     """Printed by the simulator with as many copies of a request; see `benchmarks.peers`."""
-    trace = specdecode_bench.read(SAMPLE)
+    trace = lattice(SAMPLE)
     assert tuple(f"{ratio:.4f}" for ratio in served_ratios(trace, size)) == BATCHES[size]
     *served, _ = served_ratios(trace, size, its_way=False)
     assert served == pytest.approx([float(ratio) for ratio in BATCHES[size][:3]], abs=1.5e-4)
@@ -426,13 +431,13 @@ def test_what_the_file_does_not_say_stays_unknown(tmp_path, capsys):
 
 def test_a_sample_of_records(tmp_path, capsys):
     file = written(tmp_path, records(9))
-    whole = specdecode_bench.read(file)
-    one, same = (specdecode_bench.read(file, sample=4) for _ in range(2))
+    whole = lattice(file)
+    one, same = (lattice(file, sample=4) for _ in range(2))
     ids = one.sequences["id"].to_pylist()
     assert ids == same.sequences["id"].to_pylist() == sorted(ids) and len(ids) == 4
     assert one.manifest.source.sample == "4 of 9 records, seed 42"
-    assert specdecode_bench.read(file, sample=9).hash == whole.hash
-    assert specdecode_bench.read(file, sample=4, seed=1).sequences["id"].to_pylist() != ids
+    assert lattice(file, sample=9).hash == whole.hash
+    assert lattice(file, sample=4, seed=1).sequences["id"].to_pylist() != ids
     out = tmp_path / "trace"
     told = run(capsys, "import", "specdecode-bench", file, "--out", out, "--sample", "0")
     assert told[0] == 2 and "sample must be at least 1, not 0" in told[2]
@@ -440,7 +445,7 @@ def test_a_sample_of_records(tmp_path, capsys):
 
 
 def test_printed_figures_stand_beside_their_own_file_alone(tmp_path, capsys):
-    trace = specdecode_bench.read(written(tmp_path, records()))
+    trace = lattice(written(tmp_path, records()))
     assert printed_of(trace) == {} and "not known" in capsys.readouterr().out
     source = replace(trace.manifest.source, sha256=GSM8K_SHA256)
     manifest = replace(trace.manifest, source=source)
@@ -451,8 +456,8 @@ def test_printed_figures_stand_beside_their_own_file_alone(tmp_path, capsys):
 
 def test_a_byte_order_mark_is_no_harm(tmp_path):
     file = written(tmp_path, records())
-    plain = specdecode_bench.read(file)
+    plain = lattice(file)
     path = tmp_path / "records.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    marked = specdecode_bench.read(file)
+    marked = lattice(file)
     assert marked.sequences.equals(plain.sequences)

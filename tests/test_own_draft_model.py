@@ -31,7 +31,7 @@ SOURCE = SourceInfo("other.jsonl", "0" * 64, "eagle", "measured")
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory) -> Trace:
     """A lattice, tokens only."""
-    return specdecode_bench.read(written(tmp_path_factory.mktemp("file"), records(8)))
+    return specdecode_bench.load(written(tmp_path_factory.mktemp("file"), records(8))).trace
 
 
 @pytest.fixture(scope="module")

@@ -96,4 +96,4 @@ def _write_bench(folder: Path) -> None:
         {"messages": [{"role": "user", "content": "hello"}]},
     ]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)) + "\n")
-    save(specdecode_bench.read(folder / "bench.jsonl"), folder / "lattice")
+    save(specdecode_bench.load(folder / "bench.jsonl").trace, folder / "lattice")

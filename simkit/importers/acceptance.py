@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from simkit.importers import jsonl, laws
+from simkit.importers.jsonl import LONGEST_DRAFT
 from simkit.importers.ledger import hold
 from traces.messages import how_many
 
-_LONGEST = 4096  # tokens of a draft
 FIELDS = (
     "mean_acceptance_length",
     "draft_acceptance_rate",
@@ -46,7 +46,11 @@ class LoggedSteps(NamedTuple):
 
 
 def steps_of(
-    record: jsonl.Record, name: str, fields: Any, known: Collection[str], unknown: set[str]
+    record: jsonl.Record,
+    name: str,
+    fields: Any,
+    unknown: set[str],
+    known: Collection[str] = FIELDS,
 ) -> LoggedSteps:
     """The steps of a record of acceptance.
 
@@ -56,13 +60,13 @@ def steps_of(
         record: for complaints.
         name: of the record's object.
         fields: that object.
-        known: its fields that are read.
-        unknown: takes in the others.
+        unknown: takes in the names of fields that are not known.
+        known: those that are.
 
     Raises:
         ImporterError: a field is missing or wrong, or contradicts another.
     """
-    inner, whole = counts_of(record, name, fields, known, unknown)
+    inner, whole = counts_of(record, name, fields, unknown, known)
     histogram = _histogram(inner)
     ordered = fields.get("per_step_accepted") is not None
     if ordered:
@@ -93,22 +97,17 @@ def steps_of(
 
 
 def counts_of(
-    record: jsonl.Record, name: str, fields: Any, known: Collection[str], unknown: set[str]
+    record: jsonl.Record, name: str, fields: Any, unknown: set[str], known: Collection[str]
 ) -> tuple[jsonl.Record, dict[str, int]]:
     """The object of a record of acceptance, and its sums.
 
     Raises:
         ImporterError: see `steps_of`, whose arguments these are.
     """
-    if not isinstance(fields, dict):
-        raise record.error(f"{name} must be an object")
-    inner = jsonl.Record(f"{record.where}: {name}", fields)
+    inner = record.inside(name, fields)
     unknown |= {field for field in fields if field not in known}
-    whole = {
-        field: inner.whole(field, [inner.get(field)], 0)[0]
-        for field in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
-    }
-    return inner, whole
+    sums = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+    return inner, {field: inner.count(field) for field in sums}
 
 
 def evenly(
@@ -155,13 +154,12 @@ def n_drafted_at_most(inner: jsonl.Record) -> int | None:
     Raises:
         ImporterError: it is no whole number.
     """
-    given = inner.fields.get("num_spec_tokens")
-    return None if given is None else inner.whole("num_spec_tokens", [given], 0, _LONGEST)[0]
+    return laws.count(inner, inner.fields, "num_spec_tokens", LONGEST_DRAFT)
 
 
 def _per_step(inner: jsonl.Record) -> tuple[list[int], list[int]]:
     accepted, drafted = (
-        inner.whole(name, inner.get(name), 0, _LONGEST)
+        inner.whole(name, inner.get(name), 0, LONGEST_DRAFT)
         for name in ("per_step_accepted", "per_step_drafted")
     )
     same = len(accepted) == len(drafted)
@@ -196,8 +194,8 @@ def _histogram(inner: jsonl.Record) -> dict[int, int]:
     """Steps by what they accepted: of a dense list, or of an object with whole numbers as keys."""
     given, name = inner.get("acceptance_histogram"), "acceptance_histogram"
     if isinstance(given, dict):
-        if not all(key.isdecimal() and int(key) <= _LONGEST for key in given):
-            raise inner.error(f"the keys of {name} must be whole numbers up to {_LONGEST}")
+        if not all(key.isdecimal() and int(key) <= LONGEST_DRAFT for key in given):
+            raise inner.error(f"the keys of {name} must be whole numbers up to {LONGEST_DRAFT}")
         counts = inner.whole(name, list(given.values()), 0)
         pairs = zip(map(int, given), counts, strict=True)
     else:

@@ -17,10 +17,9 @@ Requests of the warm-up, those that failed, and those without a draft are left o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from simkit.errors import ImporterError
 from simkit.importers import acceptance, jsonl, laws, steps
@@ -43,34 +42,28 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     Raises:
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
     """
-    left_out: Counter[str] = Counter()
-    engines: set[str] = set()
-    unknown: set[str] = set()
-    marks: dict[str, str] = {}
-    seen = _Seen(left_out, engines, unknown, marks)
+    seen = _Seen()
     requests = list(each(jsonl.read(file), lambda record: _requests(record, seen)))
-    if not requests:
+    if len(seen.engines) > 1:
         raise ImporterError(
-            f"{file}: no line has {_NAME}: the server must report acceptance (vLLM:"
-            " --per-request-spec-decode-metrics detailed)"
+            f"{file}: its lines are of several engines: {', '.join(sorted(seen.engines))}"
         )
-    if len(engines) > 1:
-        raise ImporterError(
-            f"{file}: its lines are of several engines: {', '.join(sorted(engines))}"
-        )
-    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    for engine in engines - {*_COUNTED, *_SUMMED}:  # one at most
-        notes.append(f"the engine {engine} is not known: its histograms are taken for counts")
-    return steps.imported(requests, file, drafts, notes, marks)
+    notes = [
+        f"the engine {engine} is not known: its histograms are taken for counts"
+        for engine in seen.engines - {*_COUNTED, *_SUMMED}  # one at most
+    ]
+    none = (
+        f"no line has {_NAME}: the server must report acceptance (vLLM:"
+        " --per-request-spec-decode-metrics detailed)"
+    )
+    return steps.imported(requests, file, drafts, seen, none, notes)
 
 
-class _Seen(NamedTuple):
-    """What lines say of the file: lines left out, engines, unknown fields, and known faults."""
+@dataclass
+class _Seen(steps.Seen):
+    """And whose counts the lines are."""
 
-    left_out: Counter[str]
-    engines: set[str]
-    unknown: set[str]
-    marks: dict[str, str]
+    engines: set[str] = field(default_factory=set)
 
 
 def _requests(record: jsonl.Record, seen: _Seen) -> Iterator[steps.LoggedRequest]:
@@ -93,7 +86,7 @@ def _requests(record: jsonl.Record, seen: _Seen) -> Iterator[steps.LoggedRequest
     if engine in _SUMMED and inner.fields.get("per_step_accepted") is None:
         own = _spread(record, found, n_completion, seen)
     else:
-        own = acceptance.steps_of(record, _NAME, found, _FIELDS, seen.unknown)
+        own = acceptance.steps_of(record, _NAME, found, seen.unknown, _FIELDS)
     values = record.fields.get("metrics")
     _check_metrics(record, found, values)
     length = values.get("input_sequence_length") if isinstance(values, dict) else None
@@ -124,8 +117,7 @@ def _check_metrics(record: jsonl.Record, found: dict, values: object) -> None:
     for name, value in expected.items():
         own = values.get(name) if isinstance(values, dict) else None
         if isinstance(own, dict) and own.get("value") is not None:
-            inner = jsonl.Record(f"{record.where}: metrics.{name}", own)
-            laws.check_agrees(inner, "value", value)
+            laws.check_agrees(record.inside(f"metrics.{name}", own), "value", value)
 
 
 def _spread(
@@ -136,7 +128,7 @@ def _spread(
     Raises:
         ImporterError: they did not, or it is not known.
     """
-    inner, whole = acceptance.counts_of(record, _NAME, found, _FIELDS, seen.unknown)
+    inner, whole = acceptance.counts_of(record, _NAME, found, seen.unknown, _FIELDS)
     n, accepted, drafted = whole.values()
     said = (
         f"num_spec_steps is {n}, but {how_many(n_completion - accepted, 'token')} came from no"

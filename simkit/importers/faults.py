@@ -67,17 +67,19 @@ def behind(log: LoggedCounts) -> str:
 
 
 def _one_more(log: LoggedCounts) -> Iterator[str]:
-    steps = [len(own) for own in log.accepted]
-    stepped = [(n, own) for n, own in zip(log.behind, steps, strict=True) if own]
-    if stepped and all(n == own > 1 for n, own in stepped):
+    if _one_each(log.behind, log.accepted):
         yield "every output ends as many tokens before the end of its steps as it has steps"
 
 
 def _one_fewer(log: LoggedCounts) -> Iterator[str]:
-    steps = [len(own) for own in log.accepted]
-    stepped = [(n, own) for n, own in zip(log.surplus, steps, strict=True) if own]
-    if stepped and all(n == own > 1 for n, own in stepped):
+    if _one_each(log.surplus, log.accepted):
         yield "every output has as many tokens beyond those of its steps as it has steps"
+
+
+def _one_each(tokens: Sequence[int], steps: Sequence[Sequence[int]]) -> bool:
+    """Whether every request has as many of some tokens as steps, and more than one of these."""
+    stepped = [(n, len(own)) for n, own in zip(tokens, steps, strict=True) if own]
+    return bool(stepped) and all(n == many > 1 for n, many in stepped)
 
 
 def _counted(find: Callable, ordered: bool = False) -> Callable[[LoggedCounts], Iterator[str]]:

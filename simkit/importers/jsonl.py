@@ -12,6 +12,8 @@ from simkit.errors import ImporterError
 from traces import reading
 
 _MOST = 2**31 - 1  # of a whole number: tables hold 32 bits
+LONGEST_DRAFT = 4096  # tokens; more is no acceptance length
+ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
 LONGEST_S = 1e9  # more than 30 years are no time of a run; sums of such numbers stay finite
 
 
@@ -54,6 +56,20 @@ class Record(NamedTuple):
                 raise self.error(f"{name}[{k}] is {_short(item)}, not from {least} to {most}")
         return value
 
+    def count(self, name: str, most: int = _MOST) -> int:
+        """A field that is a whole number from 0 on; raises as `whole` does."""
+        return self.whole(name, [self.get(name)], 0, most)[0]
+
+    def inside(self, name: str, value: Any) -> Record:
+        """An object that this one holds.
+
+        Raises:
+            ImporterError: it is none.
+        """
+        if not isinstance(value, dict):
+            raise self.error(f"{name} must be an object")
+        return Record(f"{self.where}: {name}", value)
+
     def text(self, name: str, numbers: bool = False) -> str:
         """A field that is text (or a whole number, which is written out).
 
@@ -87,7 +103,11 @@ def read(file: str | Path, events: bool = False) -> Iterator[Record]:
     for number, line in reading.lines(file, math.inf, ImporterError):
         text = line.strip().removeprefix("data:").strip() if events else line
         if not events or text != "[DONE]":
-            yield _record(f"{file}: line {number}", text)
+            where = f"{file}: line {number}"
+            fields = reading.parse_json(text, where, ImporterError, any_number=True)
+            if not isinstance(fields, dict):
+                raise ImporterError(f"{where}: not a JSON object")
+            yield Record(where, fields)
     if not number:
         raise ImporterError(f"{file}: there is no record in it")
 
@@ -96,13 +116,6 @@ def is_seconds(value: Any) -> TypeGuard[float]:
     """Whether a value is a number above 0, up to `LONGEST_S`; NaN is none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 < value <= LONGEST_S
-
-
-def _record(where: str, line: str) -> Record:
-    fields = reading.parse_json(line, where, ImporterError, any_number=True)
-    if not isinstance(fields, dict):
-        raise ImporterError(f"{where}: not a JSON object")
-    return Record(where, fields)
 
 
 def _short(value: Any) -> str:

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,13 +44,24 @@ _EVAL = re.compile(
 )
 
 
-class _Mark(NamedTuple):
-    """Sums up to the end of a step: tokens drafted, accepted and out, and milliseconds."""
+class StreamMark(NamedTuple):
+    """Sums up to the end of a step, or what one step adds to them.
+
+    Attributes:
+        drafted: tokens.
+        accepted: of them.
+        emitted: output tokens.
+        ms: milliseconds of decoding.
+    """
 
     drafted: int
     accepted: int
     emitted: int
     ms: float
+
+    def is_alike(self, other: StreamMark) -> bool:
+        """Whether no step ended between the two."""
+        return self._replace(emitted=0) == other._replace(emitted=0)
 
 
 def load(
@@ -68,18 +78,14 @@ def load(
         ImporterError: the file cannot be read, a stream is broken off or contradicts itself, or
             there are sums that do not say what each step drafted.
     """
-    left_out: Counter[str] = Counter()
+    seen = steps.Seen()
     if _is_text(file):
-        records = _lines(file)
-        requests = list(each(records, lambda line: _of_line(line, draft_length)))
+        requests = each(_lines(file), lambda line: _of_line(line, draft_length))
     else:
         streams = _streams(jsonl.read(file, events=True))
-        requests = list(each(streams, lambda end: _of_stream(end, draft_length, left_out)))
-    if not requests:
-        raise ImporterError(
-            f"{file}: nothing was drafted in it: ask the server for timings_per_token and stream"
-        )
-    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
+        requests = each(streams, lambda end: _of_stream(end, draft_length, seen))
+    none = "nothing was drafted in it: ask the server for timings_per_token and stream"
+    return steps.imported(requests, file, drafts, seen, none)
 
 
 def _is_text(file: str | Path) -> bool:
@@ -104,7 +110,7 @@ def _streams(chunks: Iterator[jsonl.Record]) -> Iterator[jsonl.Record]:
         own = opened.setdefault(name, [])
         if isinstance(chunk.fields.get("timings"), dict):
             own.append(chunk)
-        if _is_last(chunk):
+        if chunk.fields.get("stop") is True or any(x is not None for x in _endings(chunk)):
             ended.add(name)
             yield jsonl.Record(chunk.where, {**chunk.fields, "chunks": opened.pop(name)})
     for own in opened.values():
@@ -112,103 +118,97 @@ def _streams(chunks: Iterator[jsonl.Record]) -> Iterator[jsonl.Record]:
             raise chunk.error("the stream breaks off before its end")
 
 
-def _is_last(chunk: jsonl.Record) -> bool:
-    choices = chunk.fields.get("choices")
-    reasons = [c.get("finish_reason") for c in choices or () if isinstance(c, dict)]
-    return chunk.fields.get("stop") is True or any(reason is not None for reason in reasons)
+def _endings(chunk: jsonl.Record) -> list[Any]:
+    """Why each choice ended; None where it has not."""
+    return [choice.get("finish_reason") for choice in steps.choices(chunk)]
 
 
 def _of_stream(
-    last: jsonl.Record, length: int | None, left_out: Counter[str]
+    last: jsonl.Record, length: int | None, seen: steps.Seen
 ) -> Iterator[steps.LoggedRequest]:
     chunks: list[jsonl.Record] = last.get("chunks")
     if not chunks:
-        left_out["no timings"] += 1
+        seen.left_out["no timings"] += 1
         return
     marks = [_mark(chunk) for chunk in chunks]
     for before, here in zip(marks, marks[1:], strict=False):
         falls = [name for name, a, b in zip(_TIMES, before, here, strict=False) if b < a]
-        hold(last, "stream", not falls and here.ms >= before.ms, f"{_words(falls)} falls in it")
-    timings = jsonl.Record(f"{last.where}: timings", chunks[-1].fields["timings"])
+        fallen = falls[0] if falls else "predicted_ms"
+        hold(last, "stream", not falls and here.ms >= before.ms, f"{fallen} falls in it")
+    timings = last.inside("timings", chunks[-1].fields["timings"])
     if not marks[-1].drafted:
-        left_out["nothing was drafted"] += 1
+        seen.left_out["nothing was drafted"] += 1
         return
     prompts = {_prompt(chunk) for chunk in chunks}
     hold(last, "stream", len(prompts) == 1, "its chunks are of several prompts")
     usage = (prompts.pop(), marks[-1].emitted)
-    reason = "length" if _ended_by_budget(last) else "unknown"
+    by_budget = last.fields.get("stop_type") == "limit" or "length" in _endings(last)
+    ended = "length" if by_budget else None
     if len(marks) == 1 or marks[0].emitted > 1 and marks[0].drafted == marks[-1].drafted:
         own = _sums(last, marks[-1], length)
-        yield steps.request(last, "", own, usage, reason, inside="timings")
+        yield steps.request(last, "", own, usage, ended, inside="timings")
         return
     found = _steps(marks)
     if any(own.emitted > own.accepted + 1 for own in found):
-        left_out["two of its steps came out in one chunk"] += 1
+        seen.left_out["two of its steps came out in one chunk"] += 1
         return
     for own in found:
         most = f"a step accepted {own.accepted} of {how_many(own.drafted, 'draft token')}"
         hold(last, "length", own.accepted <= own.drafted, most)
-    if reason != "length" and found:  # whether its last token was drafted is not known
+    if not by_budget and found:  # whether its last token was drafted is not known
         found[-1] = found[-1]._replace(drafted=found[-1].accepted)
     logged = acceptance.LoggedSteps([o.drafted for o in found], [o.accepted for o in found], True)
     prefill = step_times.seconds(timings, "prompt_ms", timings.get("prompt_ms"), 1e-3)
     times = step_times.StepTimes(prefill, [own.ms / 1e3 for own in found])
-    request = steps.request(last, "", logged, usage, reason, inside="timings", uncounted=0)
+    request = steps.request(last, "", logged, usage, ended, inside="timings", uncounted=0)
     yield request._replace(times=times)
 
 
 def _prompt(chunk: jsonl.Record) -> int:
     """Tokens of the prompt, those in the cache among them."""
-    inner = jsonl.Record(f"{chunk.where}: timings", chunk.fields["timings"])
+    inner = chunk.inside("timings", chunk.fields["timings"])
     return sum(laws.count(inner, inner.fields, name) or 0 for name in ("prompt_n", "cache_n"))
 
 
-def _mark(chunk: jsonl.Record) -> _Mark:
-    inner = jsonl.Record(f"{chunk.where}: timings", chunk.fields["timings"])
+def _mark(chunk: jsonl.Record) -> StreamMark:
+    inner = chunk.inside("timings", chunk.fields["timings"])
     given = [inner.fields.get(name, 0) for name in _TIMES[:2]]
     drafted, accepted = inner.whole("draft_n and draft_n_accepted", given, 0)
-    emitted = inner.whole("predicted_n", [inner.get("predicted_n")], 0, laws.MOST_PROMPT)[0]
+    emitted = inner.count("predicted_n", laws.MOST_PROMPT)
     ms = step_times.seconds(inner, "predicted_ms", inner.get("predicted_ms"), 1e-3) * 1e3
-    return _Mark(drafted, accepted, emitted, ms)
+    return StreamMark(drafted, accepted, emitted, ms)
 
 
-def _words(names: list[str]) -> str:
-    return names[0] if names else "predicted_ms"
-
-
-def _steps(marks: list[_Mark]) -> list[_Mark]:
-    """What each step did; a token that was held back counts where it was decoded."""
-    ends: list[_Mark] = [_Mark(0, 0, 1, 0.0)] if marks[0].emitted > 1 else []
+def _steps(marks: list[StreamMark]) -> list[StreamMark]:
+    """What each step did."""
+    ends = [StreamMark(0, 0, 1, 0.0)] if marks[0].emitted > 1 else []
     for mark in marks:
-        if ends and (mark.drafted, mark.accepted, mark.ms) == (
-            ends[-1].drafted,
-            ends[-1].accepted,
-            ends[-1].ms,
-        ):
+        if ends and mark.is_alike(ends[-1]):
             ends[-1] = mark
         else:
             ends.append(mark)
-    found = [_apart(*pair) for pair in zip(ends, ends[1:], strict=False)]
+    return between(ends)
+
+
+def between(ends: Sequence[StreamMark]) -> list[StreamMark]:
+    """What each step added; a token that was held back counts where it was decoded.
+
+    Args:
+        ends: of the prompt's pass and of all steps, in their order.
+    """
+    found = []
+    for a, b in zip(ends, ends[1:], strict=False):
+        sums = b.drafted - a.drafted, b.accepted - a.accepted, b.emitted - a.emitted
+        found.append(StreamMark(*sums, b.ms - a.ms))
     for k, (own, after) in enumerate(zip(found, found[1:], strict=False)):
-        lacks = own.accepted + 1 - own.emitted
+        lacks = own.accepted + 1 - own.emitted  # its last token came with the next step's
         if 0 < lacks < after.emitted:
             found[k] = own._replace(emitted=own.emitted + lacks)
             found[k + 1] = after._replace(emitted=after.emitted - lacks)
     return found
 
 
-def _apart(a: _Mark, b: _Mark) -> _Mark:
-    sums = (b.drafted - a.drafted, b.accepted - a.accepted, b.emitted - a.emitted)
-    return _Mark(*sums, b.ms - a.ms)
-
-
-def _ended_by_budget(last: jsonl.Record) -> bool:
-    choices = last.fields.get("choices")
-    reasons = [c.get("finish_reason") for c in choices or () if isinstance(c, dict)]
-    return last.fields.get("stop_type") == "limit" or "length" in reasons
-
-
-def _sums(record: jsonl.Record, whole: _Mark, length: int | None) -> acceptance.LoggedSteps:
+def _sums(record: jsonl.Record, whole: StreamMark, length: int | None) -> acceptance.LoggedSteps:
     """Steps behind the sums of an answer: as many as tokens that came from no draft.
 
     Raises:
@@ -240,7 +240,7 @@ def _of_line(line: jsonl.Record, length: int | None) -> Iterator[steps.LoggedReq
     usage = (line.fields.get("prompt_n", 0), n_output)
     counts = _histogram(line, accepted)
     if counts is None:
-        own = _sums(line, _Mark(drafted, accepted, n_output, 0.0), length)
+        own = _sums(line, StreamMark(drafted, accepted, n_output, 0.0), length)
     else:
         own = acceptance.LoggedSteps(_drafted(line, counts, drafted), counts, False)
     yield steps.request(line, "", own, usage, inside="eval time")

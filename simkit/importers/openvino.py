@@ -13,12 +13,10 @@ There is no file of its own: a line is what docs/engines.md writes of one call.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from simkit.errors import ImporterError
 from simkit.importers import acceptance, jsonl, laws, step_times, steps
 from simkit.importers.ledger import each, hold
 from traces.messages import how_many
@@ -30,13 +28,6 @@ _KNOWN = {
     "main_model_metrics",
     "draft_model_metrics",
 }
-
-
-class _Call(NamedTuple):
-    """Numbers of a call: tokens out of each pass, and those of the prompt and of the output."""
-
-    emitted: list[int]
-    usage: tuple[int, int]
 
 
 def load(
@@ -53,55 +44,54 @@ def load(
         ImporterError: the file cannot be read, a line has wrong fields or contradicts itself, or
             what its steps drafted is not known.
     """
-    left_out: Counter[str] = Counter()
-    unknown: set[str] = set()
-    read = jsonl.read(file)
-    requests = list(each(read, lambda line: _request(line, draft_length, left_out, unknown)))
-    if not requests:
-        raise ImporterError(f"{file}: no line has {_NAME} with a step: there is no draft")
-    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    return steps.imported(requests, file, drafts, notes)
+    seen = steps.Seen()
+    requests = each(jsonl.read(file), lambda line: _request(line, draft_length, seen))
+    none = f"no line has {_NAME} with a step: there is no draft"
+    return steps.imported(requests, file, drafts, seen, none)
 
 
 def _request(
-    line: jsonl.Record, length: int | None, left_out: Counter[str], unknown: set[str]
+    line: jsonl.Record, length: int | None, seen: steps.Seen
 ) -> Iterator[steps.LoggedRequest]:
     if line.fields.get(_NAME) is None:
-        left_out[f"no {_NAME}"] += 1
+        seen.left_out[f"no {_NAME}"] += 1
         return
     raw = line.get(_NAME, "main_model_metrics", "raw_metrics")
-    unknown |= line.fields[_NAME].keys() - _KNOWN
-    main = jsonl.Record(f"{line.where}: {_NAME}.main_model_metrics.raw_metrics", _object(line, raw))
+    seen.unknown |= line.fields[_NAME].keys() - _KNOWN
+    if not isinstance(raw, dict):
+        raise line.error("raw_metrics must be an object")
+    main = line.inside(f"{_NAME}.main_model_metrics.raw_metrics", raw)
     emitted = main.whole("m_batch_sizes", main.get("m_batch_sizes"), 1)
     if len(emitted) < 2:
-        left_out["no step behind the prompt's"] += 1
+        seen.left_out["no step behind the prompt's"] += 1
         return
-    n = line.whole("num_generated_tokens", [line.get("num_generated_tokens")], 0)[0]
+    n = line.count("num_generated_tokens")
     said = f"m_batch_sizes sum to {sum(emitted)}, but num_generated_tokens is {n}"
     hold(line, "sums", sum(emitted) == n and emitted[0] == 1, said)
     prompt = laws.count(line, line.fields, "num_input_tokens") or 0
-    call = _Call(emitted, (prompt, n))
     accepted = [k - 1 for k in emitted[1:]]
-    drafted, by_budget = _drafted(line, call, length)
+    drafted, by_budget = _drafted(line, accepted, n, length)
     for a, d in zip(accepted, drafted, strict=True):
         hold(line, "length", a <= d, f"a step accepted {a} of {how_many(d, 'draft token')}")
     times = _times(line, main, drafted)
     if not by_budget:  # whether an EOS at its end was drafted is not known
         drafted = [*drafted[:-1], accepted[-1]]
     own = acceptance.LoggedSteps(drafted, accepted, True)
-    reason = "length" if by_budget else "unknown"
-    request = steps.request(line, "id", own, call.usage, reason, inside="", uncounted=0)
+    ended = "length" if by_budget else None
+    request = steps.request(line, "id", own, (prompt, n), ended, inside="", uncounted=0)
     yield request._replace(times=times)
 
 
-def _object(line: jsonl.Record, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise line.error("raw_metrics must be an object")
-    return value
-
-
-def _drafted(line: jsonl.Record, call: _Call, given: int | None) -> tuple[list[int], bool]:
+def _drafted(
+    line: jsonl.Record, accepted: list[int], n: int, given: int | None
+) -> tuple[list[int], bool]:
     """What each step drafted, and whether the budget cut it.
+
+    Args:
+        line: of the call.
+        accepted: by each step.
+        n: tokens of the output.
+        given: the length, where the line does not have it.
 
     Raises:
         ImporterError: the length is not known, or neither all steps nor those before the budget's
@@ -113,19 +103,14 @@ def _drafted(line: jsonl.Record, call: _Call, given: int | None) -> tuple[list[i
     counts = jsonl.Record(f"{line.where}: {_NAME}", line.fields[_NAME])
     total = laws.count(counts, counts.fields, "num_draft_tokens")
     taken = laws.count(counts, counts.fields, "num_accepted_tokens")
-    accepted = [k - 1 for k in call.emitted[1:]]
     if taken is not None:  # without the last step
         said = f"num_accepted_tokens is {taken}, but its steps before the last come to"
         hold(counts, "sums", taken == sum(accepted[:-1]), f"{said} {sum(accepted[:-1])}")
     budget = laws.count(line, line.fields, "max_new_tokens")
-    n = call.usage[1]
-    ways = (
-        [budget] if budget is not None else [n, n + length + 1]
-    )  # the first: what is surely known
-    found: list[list[int]] = []
-    for limit in ways:
-        room = [limit - sum(call.emitted[: k + 1]) for k in range(len(accepted))]
-        found.append([max(0, min(length, left - 1)) for left in room])
+    # the first: what is surely known
+    ways = [budget] if budget is not None else [n, n + length + 1]
+    before = [*accumulate((a + 1 for a in accepted), initial=1)][:-1]  # tokens out by then
+    found = [[max(0, min(length, limit - known - 1)) for known in before] for limit in ways]
     for drafted in found:
         if total is None or sum(drafted[:-1]) == total:
             return drafted, budget == n

@@ -28,9 +28,7 @@ from traces.memory import from_drafts
 from traces.messages import how_many
 from traces.trace import Trace
 
-_LONGEST = 4096  # tokens of a draft
 _MOST = 10_000_000  # positions
-_ROOM = 64  # tokens of budget behind the longest output
 _COUNTER = re.compile(
     r"^(?:vllm|llamacpp):spec_decode_num_(?P<name>drafts|draft_tokens|accepted_tokens"
     r"|accepted_tokens_per_pos)(?:_total)?(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)"
@@ -106,7 +104,9 @@ def _of_json(record: jsonl.Record) -> AcceptanceRates:
         found = np.cumprod(given).tolist()
         if marginal is None:
             marginal = found
-        _check_alike(record, marginal, found)
+        pairs = zip(marginal, found, strict=False)
+        if len(marginal) != len(found) or any(abs(a - b) > 1e-4 for a, b in pairs):
+            raise record.error("conditional_accept_rates contradict marginal_accept_rates")
     assert marginal is not None
     if any(b > a for a, b in zip(marginal, marginal[1:], strict=False)):
         raise record.error("marginal_accept_rates must not rise")
@@ -126,18 +126,12 @@ def _of_json(record: jsonl.Record) -> AcceptanceRates:
     return AcceptanceRates(marginal, f"{method}, {len(marginal)} tokens" if method else "a profile")
 
 
-def _check_alike(record: jsonl.Record, marginal: list[float], found: list[float]) -> None:
-    alike = len(marginal) == len(found)
-    if not alike or any(abs(a - b) > 1e-4 for a, b in zip(marginal, found, strict=True)):
-        raise record.error("conditional_accept_rates contradict marginal_accept_rates")
-
-
 def _rates(record: jsonl.Record, name: str) -> list[float] | None:
     given = record.fields.get(name)
     if given is None:
         return None
-    if not isinstance(given, list) or not 1 <= len(given) <= _LONGEST:
-        raise record.error(f"{name} must be a list of 1 to {_LONGEST} rates")
+    if not isinstance(given, list) or not 1 <= len(given) <= jsonl.LONGEST_DRAFT:
+        raise record.error(f"{name} must be a list of 1 to {jsonl.LONGEST_DRAFT} rates")
     for k, rate in enumerate(given):
         number = isinstance(rate, int | float) and not isinstance(rate, bool)
         if not number or not 0 <= rate <= 1:
@@ -212,6 +206,6 @@ def _trace(
         },
         lattice_rows(np.minimum(accepted + 1, length), accepted, n_output),
         max_draft=length,
-        max_new_tokens=int(n_output.max()) + _ROOM,
+        max_new_tokens=int(n_output.max()) + jsonl.ROOM,
         source=source,
     )

@@ -19,8 +19,8 @@ be those of whole drafts.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,15 +52,14 @@ class _Part(NamedTuple):
     whole: jsonl.Record
     usage: Any
     inside: str
-    finish_reason: Any
+    ended: Any
 
 
-class _Seen(NamedTuple):
-    """What lines say of the file: lines left out, fields that are not known, and conventions."""
+@dataclass
+class _Seen(steps.Seen):
+    """And whether proposals count the root of each draft."""
 
-    left_out: Counter[str]
-    unknown: set[str]
-    roots: set[bool]
+    roots: set[bool] = field(default_factory=set)
 
 
 def load(
@@ -83,25 +82,19 @@ def load(
             " --draft-length K if every step drafted K tokens (a server with --speculative-adaptive"
             " does not: what its steps drafted is not known)"
         )
-    seen = _Seen(Counter(), set(), set())
-    length = draft_length
+    seen, length, notes = _Seen(), draft_length, []
     lines = jsonl.read(file, events=True)
     requests = list(each(lines, lambda line: _requests(line, length, seen)))
-    if not requests:
-        raise ImporterError(f"{file}: no line has a step that was verified: there is no draft")
-    notes = [*steps.lines_left_out(seen.left_out), *steps.left_alone(seen.unknown)]
     for rooted in seen.roots:
-        a_draft = (
-            f"{how_many(draft_length + 1, 'token')} a step with the root"
-            if rooted
-            else (
-                f"{how_many(draft_length, 'token')} a step without the root; if that release counts"
-                " it, steps"
-                f" drafted {draft_length - 1}, which is then the --draft-length"
+        a_draft = f"{how_many(length + 1, 'token')} a step with the root"
+        if not rooted:
+            a_draft = (
+                f"{how_many(length, 'token')} a step without the root; if that release counts it,"
+                f" steps drafted {length - 1}, which is then the --draft-length"
             )
-        )
         notes.append(f"{_ROOTED} fits --draft-length {draft_length}: {a_draft}")
-    return steps.imported(requests, file, drafts, notes)
+    none = "no line has a step that was verified: there is no draft"
+    return steps.imported(requests, file, drafts, seen, none, notes)
 
 
 def _requests(line: jsonl.Record, length: int, seen: _Seen) -> Iterator[steps.LoggedRequest]:
@@ -109,7 +102,7 @@ def _requests(line: jsonl.Record, length: int, seen: _Seen) -> Iterator[steps.Lo
         counts = part.counts
         own = {name for name in counts.fields if name.startswith("spec_")}
         seen.unknown.update(own - _KNOWN)
-        if not own or (not _given(counts, "spec_verify_ct") and not _histogram_of(counts)):
+        if not any(_given(counts, name) for name in ("spec_verify_ct", *_HISTOGRAM)):
             seen.left_out["no step was verified"] += 1
             continue
         accepted = _accepted(counts, length, seen)
@@ -121,7 +114,7 @@ def _requests(line: jsonl.Record, length: int, seen: _Seen) -> Iterator[steps.Lo
             "id",
             acceptance.LoggedSteps([length] * len(accepted), accepted, False),
             usage,
-            _finish_reason(part.finish_reason),
+            part.ended,
             inside=part.inside,
             uncounted=again,
         )
@@ -136,8 +129,7 @@ def _parts(body: jsonl.Record) -> Iterator[_Part]:
     if "meta_info" in body.fields:
         yield _meta(body, "meta_info", body.get("meta_info"))
         return
-    choices, extra = body.fields.get("choices"), body.fields.get("sglext")
-    choices = choices if isinstance(choices, list) else []
+    choices, extra = steps.choices(body), body.fields.get("sglext")
     found = extra.get("spec_tokens_details") if isinstance(extra, dict) else None
     if found is not None:
         name = "sglext.spec_tokens_details"
@@ -145,10 +137,10 @@ def _parts(body: jsonl.Record) -> Iterator[_Part]:
         if not isinstance(found, dict):
             raise body.error(f"{name} must be an object: tokens of several choices are one sum")
         counts = jsonl.Record(f"{body.where}: {name}", found)
-        reason = choices[0].get("finish_reason") if _is_object(choices) else None
-        yield _Part(counts, body, body.fields.get("usage"), "usage", reason)
+        ended = choices[0].get("finish_reason") if len(choices) == 1 else None
+        yield _Part(counts, body, body.fields.get("usage"), "usage", _kind(ended))
         return
-    own = [(k, c) for k, c in enumerate(choices) if isinstance(c, dict) and "meta_info" in c]
+    own = [(k, choice) for k, choice in enumerate(choices) if "meta_info" in choice]
     if not own:
         raise body.error("field meta_info is missing")
     for k, choice in own:
@@ -156,29 +148,18 @@ def _parts(body: jsonl.Record) -> Iterator[_Part]:
 
 
 def _meta(body: jsonl.Record, name: str, found: Any) -> _Part:
-    if not isinstance(found, dict):
-        raise body.error(f"{name} must be an object")
-    inner = jsonl.Record(f"{body.where}: {name}", found)
-    return _Part(inner, inner, found, "", found.get("finish_reason"))
+    inner = body.inside(name, found)
+    return _Part(inner, inner, found, "", _kind(found.get("finish_reason")))
 
 
-def _is_object(choices: list) -> bool:
-    return len(choices) == 1 and isinstance(choices[0], dict)
-
-
-def _finish_reason(given: Any) -> str:
-    kind = given.get("type") if isinstance(given, dict) else given
-    return "length" if kind == "length" else "unknown"
+def _kind(ended: Any) -> Any:
+    return ended.get("type") if isinstance(ended, dict) else ended
 
 
 def _given(counts: jsonl.Record, name: str) -> bool:
     """Whether a field is there; SGLang fills those that it lacks with 0 and []."""
     value = counts.fields.get(name)
     return not (value is None or value == [] or (value == 0 and value is not False))
-
-
-def _histogram_of(counts: jsonl.Record) -> bool:
-    return any(_given(counts, name) for name in _HISTOGRAM)
 
 
 def _accepted(counts: jsonl.Record, length: int, seen: _Seen) -> list[int]:
@@ -191,7 +172,7 @@ def _accepted(counts: jsonl.Record, length: int, seen: _Seen) -> list[int]:
         raise counts.error(
             f"there is no {_HISTOGRAM[0]}: sums alone do not say how deep drafts are accepted"
         )
-    verified = counts.whole("spec_verify_ct", [counts.get("spec_verify_ct")], 0)[0]
+    verified = counts.count("spec_verify_ct")
     histogram = counts.whole(_HISTOGRAM[0], _either(counts, _HISTOGRAM)[1], 0)
     accepted = [a for a, n in enumerate(histogram) for _ in range(n)]
     said = f"its histogram has {how_many(len(accepted), 'step')}, spec_verify_ct {verified}"
@@ -259,8 +240,7 @@ def _check_means(counts: jsonl.Record, length: int, accepted: list[int], n_compl
     if any(cap != length + 1 for cap in caps):
         raise counts.error(
             f"its steps verified from {min(caps)} to {how_many(max(caps), 'token')}, the target's"
-            " own among"
-            f" them, not {length + 1} each: what each of them verified is not known"
+            f" own among them, not {length + 1} each: what each of them verified is not known"
         )
 
 

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from simkit.importers import jsonl
 
-_LONGEST = 4096  # tokens of a step; more is no acceptance length
 SCHEMA = pa.schema(
     {
         "category": pa.string(),  # null: all of them
@@ -106,7 +105,7 @@ def _choice(choice: jsonl.Record) -> tuple[int, int, float, list[int]]:
         )
     if len({len(times), *map(len, turns.values())}) > 1:
         raise choice.error("decoding_steps, new_tokens and wall_time must have one entry a turn")
-    emitted = choice.whole("accept_lengths", choice.get("accept_lengths"), 1, _LONGEST)
+    emitted = choice.whole("accept_lengths", choice.get("accept_lengths"), 1, jsonl.LONGEST_DRAFT)
     steps, new_tokens = (sum(counts) for counts in turns.values())
     return steps, new_tokens, float(sum(times)), emitted
 

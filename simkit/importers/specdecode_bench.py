@@ -30,8 +30,6 @@ from traces.trace import Trace
 
 Align = Literal["simulator", "measured"]
 
-_ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
-_LONGEST = 4096  # tokens of a draft; more is no acceptance length
 _PREFIX = "acc_"
 DRAFTER = "eagle"  # whose lengths are taken where there are several, and none is named
 
@@ -50,17 +48,6 @@ class ImportedRecords(NamedTuple):
     drafter: str
     others: tuple[str, ...]
     notes: list[str]
-
-
-def read(
-    file: str | Path,
-    drafter: str | None = None,
-    align: Align = "simulator",
-    sample: int | None = None,
-    seed: int = 42,
-) -> Trace:
-    """The trace alone; see `load`."""
-    return load(file, drafter, align, sample, seed).trace
 
 
 def load(
@@ -139,7 +126,7 @@ def _trace(records: Iterable[jsonl.Record], drafter: str, source: SourceInfo) ->
         {**sequences, "n_output": n_output, "finish_reason": ["unknown"] * len(emitted)},
         lattice_rows((every := np.concatenate(emitted)), every - 1, n_output),
         max_draft=int(max(lengths.max() for lengths in emitted)),
-        max_new_tokens=int(n_output.max()) + _ROOM,
+        max_new_tokens=int(n_output.max()) + jsonl.ROOM,
         source=source,
     )
 
@@ -151,7 +138,7 @@ def _accepted(record: jsonl.Record, drafter: str) -> list[int]:
         known = f"there is {', '.join(there)}" if there else f"it has no field {_PREFIX}NAME at all"
         raise record.error(f"no drafter {drafter}: {known}")
     field = f"{name}.acc_len"
-    lengths = record.whole(field, record.get(name, "acc_len"), 1, _LONGEST)
+    lengths = record.whole(field, record.get(name, "acc_len"), 1, jsonl.LONGEST_DRAFT)
     if not lengths:
         raise record.error(f"{field} is empty")
     return lengths

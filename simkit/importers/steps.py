@@ -6,9 +6,11 @@ with the laws of `simkit.importers.laws`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +26,6 @@ from traces.manifest import SourceInfo
 from traces.memory import from_steps
 from traces.messages import how_many
 from traces.trace import Trace
-
-_ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
 
 
 class LoggedRequest(NamedTuple):
@@ -77,12 +77,35 @@ class LoggedDrafts(NamedTuple):
 UNKNOWN = LoggedDrafts()
 
 
+@dataclass
+class Seen:
+    """What the lines of a file say besides their steps.
+
+    Attributes:
+        left_out: how many lines were left out, by the reason.
+        unknown: fields that are not known.
+        marks: known faults that the importer has seen itself, see `faults.LoggedCounts`.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    unknown: set[str] = field(default_factory=set)
+    marks: dict[str, str] = field(default_factory=dict)
+
+    def notes(self) -> Iterator[str]:
+        """What to say of lines that were left out, and of fields."""
+        for why, n in self.left_out.items():
+            yield f"{how_many(n, 'line is', 'lines are')} left out: {why}"
+        if self.unknown:
+            words = "fields {} are" if len(self.unknown) > 1 else "field {} is"
+            yield f"the {words.format(', '.join(sorted(self.unknown)))} not known: left alone"
+
+
 def request(
     record: jsonl.Record,
     name: str,
     steps: LoggedSteps,
     usage: tuple[int, int],
-    finish_reason: str = "unknown",
+    ended: Any = None,
     *,
     inside: str,
     uncounted: int | None = None,
@@ -94,7 +117,7 @@ def request(
         name: of the field that has it, empty where there is none.
         steps: as they were logged.
         usage: tokens of the prompt and of the output.
-        finish_reason: "length" or "unknown".
+        ended: why it ended, as the engine has it: "length", or what is not told apart.
         inside: the object that has the output's tokens.
         uncounted: see `laws.check_completion`.
 
@@ -102,6 +125,7 @@ def request(
         ImporterError: see there.
     """
     n_prompt, n = usage
+    finish_reason = "length" if ended == "length" else "unknown"
     laws.check_completion(record, inside, n, steps.accepted, steps.ordered, uncounted)
     behind = max(0, steps.n_emitted - n)
     is_named = name and record.fields.get(name) is not None
@@ -134,20 +158,27 @@ def imported(
     requests: Iterable[LoggedRequest],
     file: str | Path,
     drafts: LoggedDrafts,
+    seen: Seen,
+    none: str,
     notes: Iterable[str] = (),
-    marks: Mapping[str, str] | None = None,
 ) -> Imported:
     """A log of steps from requests.
 
     Args:
-        requests: one at least.
+        requests: of the file.
         file: that they come from.
         drafts: of its drafter.
+        seen: what its lines say besides.
+        none: the complaint where there is no request.
         notes: what else is to be said.
-        marks: known faults that the importer has seen itself, see `faults.LoggedCounts`.
+
+    Raises:
+        ImporterError: there is no request, or one is refused as it is read.
     """
     every = list(requests)
-    said = [*_notes(every, marks or {}), *notes]
+    if not every:
+        raise ImporterError(f"{file}: {none}")
+    said = [*_notes(every, seen.marks), *seen.notes(), *notes]
     steps = [request.steps for request in every]
     counts = np.array([len(own.drafted) for own in steps])
     columns = {
@@ -167,7 +198,7 @@ def imported(
             **columns,
         },
         SourceInfo(Path(file).name, reading.file_hash(file, ImporterError), notes=tuple(said)),
-        room=_ROOM,
+        room=jsonl.ROOM,
         shared_path=drafts.shared_path,
         unordered=not all(own.ordered for own in steps),
         totals=any(own.totals for own in steps),
@@ -188,22 +219,14 @@ def bodies(record: jsonl.Record) -> Iterator[jsonl.Record]:
         yield record
         return
     for k, body in enumerate(data if isinstance(data, list) else [data]):
-        name = f"data[{k}]" if isinstance(data, list) else "data"
-        if not isinstance(body, dict):
-            raise record.error(f"{name} must be an object")
-        yield jsonl.Record(f"{record.where}: {name}", body)
+        yield record.inside(f"data[{k}]" if isinstance(data, list) else "data", body)
 
 
-def lines_left_out(counted: Mapping[str, int]) -> list[str]:
-    """What to say of lines that were left out, by the reason."""
-    return [f"{how_many(n, 'line is', 'lines are')} left out: {why}" for why, n in counted.items()]
-
-
-def left_alone(unknown: Collection[str]) -> list[str]:
-    """What to say of fields that are not known."""
-    many = len(unknown) > 1
-    words = f"fields {', '.join(sorted(unknown))} are" if many else f"field {''.join(unknown)} is"
-    return [f"the {words} not known: left alone"] if unknown else []
+def choices(record: jsonl.Record) -> list[dict[str, Any]]:
+    """The choices of a response, of which one that is no object has no fields."""
+    found = record.fields.get("choices")
+    every = found if isinstance(found, list) else []
+    return [choice if isinstance(choice, dict) else {} for choice in every]
 
 
 def _notes(requests: list[LoggedRequest], marks: Mapping[str, str]) -> Iterator[str]:

@@ -12,12 +12,10 @@ alone: `perf_metrics.speculative_decoding` with `acceptance_rate`, `total_accept
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simkit.errors import ImporterError
 from simkit.importers import acceptance, jsonl, laws, steps
 from simkit.importers.ledger import each, hold
 
@@ -47,39 +45,32 @@ def load(
         ImporterError: the file cannot be read, a record has wrong fields or none of these, or what
             its steps drafted is not known.
     """
-    left_out: Counter[str] = Counter()
-    unknown: set[str] = set()
+    seen = steps.Seen()
     lines = jsonl.read(file, events=True)
-    requests = list(each(lines, lambda line: _requests(line, draft_length, left_out, unknown)))
-    if not requests:
-        raise ImporterError(f"{file}: no line has {_NAME} of a choice or of perf_metrics")
-    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    if any(request.steps.totals for request in requests):
-        notes.append(_NO_END)
-    return steps.imported(requests, file, drafts, notes)
+    requests = list(each(lines, lambda line: _requests(line, draft_length, seen)))
+    notes = [_NO_END] if any(request.steps.totals for request in requests) else []
+    none = f"no line has {_NAME} of a choice or of perf_metrics"
+    return steps.imported(requests, file, drafts, seen, none, notes)
 
 
 def _requests(
-    line: jsonl.Record, length: int | None, left_out: Counter[str], unknown: set[str]
+    line: jsonl.Record, length: int | None, seen: steps.Seen
 ) -> Iterator[steps.LoggedRequest]:
     for record in steps.bodies(line):
         if (log := _of_log(record)) is not None:
-            yield from _summed(record, log, length, left_out)
+            yield from _summed(record, log, length, seen)
             continue
-        choices = record.fields.get("choices")
-        choices = choices if isinstance(choices, list) else []
-        own = [c for c in choices if isinstance(c, dict) and c.get(_NAME) is not None]
+        choices = steps.choices(record)
+        own = [choice for choice in choices if choice.get(_NAME) is not None]
         if not own:
-            left_out[f"no {_NAME}"] += 1
+            seen.left_out[f"no {_NAME}"] += 1
             continue
         if len(choices) > 1:
             raise record.error(f"usage is of {len(choices)} choices: their tokens are one sum")
-        yield _counted(record, own[0], unknown)
+        yield _counted(record, own[0], seen)
 
 
-def _counted(
-    record: jsonl.Record, choice: dict[str, Any], unknown: set[str]
-) -> steps.LoggedRequest:
+def _counted(record: jsonl.Record, choice: dict[str, Any], seen: steps.Seen) -> steps.LoggedRequest:
     given = choice[_NAME]
     if not isinstance(given, dict):
         raise record.error(f"{_NAME} must be an object")
@@ -91,10 +82,9 @@ def _counted(
         if isinstance(n, int) and isinstance(accepted, int) and n > 0:
             mean += accepted / n
     fields["mean_acceptance_length"] = mean
-    own = acceptance.steps_of(record, f"choices[0].{_NAME}", fields, acceptance.FIELDS, unknown)
+    own = acceptance.steps_of(record, f"choices[0].{_NAME}", fields, seen.unknown)
     usage = laws.usage(record, record.fields.get("usage"), "usage")
-    reason = "length" if choice.get("finish_reason") == "length" else "unknown"
-    return steps.request(record, "id", own, usage, reason, inside="usage")
+    return steps.request(record, "id", own, usage, choice.get("finish_reason"), inside="usage")
 
 
 def _of_log(record: jsonl.Record) -> dict[str, Any] | None:
@@ -106,19 +96,15 @@ def _of_log(record: jsonl.Record) -> dict[str, Any] | None:
 
 
 def _summed(
-    record: jsonl.Record, log: dict[str, Any], length: int | None, left_out: Counter[str]
+    record: jsonl.Record, log: dict[str, Any], length: int | None, seen: steps.Seen
 ) -> Iterator[steps.LoggedRequest]:
     given = log.get(_NAME)
     if given is None:  # TensorRT-LLM leaves it out where nothing was drafted
-        left_out[f"no {_NAME}"] += 1
+        seen.left_out[f"no {_NAME}"] += 1
         return
-    inner = jsonl.Record(f"{record.where}: perf_metrics.{_NAME}", given)
-    if not isinstance(given, dict):
-        raise record.error(f"perf_metrics.{_NAME} must be an object")
-    accepted, drafted = (
-        inner.whole(name, [inner.get(name)], 0)[0]
-        for name in ("total_accepted_draft_tokens", "total_draft_tokens")
-    )
+    inner = record.inside(f"perf_metrics.{_NAME}", given)
+    accepted = inner.count("total_accepted_draft_tokens")
+    drafted = inner.count("total_draft_tokens")
     laws.check_agrees(inner, "acceptance_rate", accepted / drafted if drafted else 0.0)
     if not length:
         raise inner.error("it has sums alone: give --draft-length K if every step drafted K tokens")

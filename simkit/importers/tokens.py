@@ -12,12 +12,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from simkit.errors import ImporterError
+from simkit.importers import jsonl
 from traces import engine_outputs, reading
 from traces.manifest import SourceInfo
 from traces.memory import from_outputs
 from traces.trace import Trace
-
-_ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
 
 
 def read(file: str | Path, eos_token_ids: Collection[int] = ()) -> Trace:
@@ -43,7 +42,7 @@ def read(file: str | Path, eos_token_ids: Collection[int] = ()) -> Trace:
     }
     return from_outputs(
         columns,
-        max_new_tokens=max(map(len, columns["output_tokens"])) + _ROOM,
+        max_new_tokens=max(map(len, columns["output_tokens"])) + jsonl.ROOM,
         eos_token_ids=sorted(eos),
         source=SourceInfo(Path(file).name, reading.file_hash(file, ImporterError)),
     )

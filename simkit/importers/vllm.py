@@ -15,12 +15,10 @@ A record here is one such response or chunk, a line each; a stream's lines may b
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simkit.errors import ImporterError
 from simkit.importers import acceptance, jsonl, laws, steps
 from simkit.importers.ledger import each
 
@@ -39,37 +37,30 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     Raises:
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
     """
-    left_out: Counter[str] = Counter()
-    unknown: set[str] = set()
-    lines = jsonl.read(file, events=True)
-    requests = list(each(lines, lambda line: _requests(line, left_out, unknown)))
-    if not requests:
-        raise ImporterError(f"{file}: no line has {_NAME}: {_ASK}")
-    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    return steps.imported(requests, file, drafts, notes)
+    seen = steps.Seen()
+    requests = each(jsonl.read(file, events=True), lambda line: _requests(line, seen))
+    return steps.imported(requests, file, drafts, seen, f"no line has {_NAME}: {_ASK}")
 
 
-def _requests(
-    line: jsonl.Record, left_out: Counter[str], unknown: set[str]
-) -> Iterator[steps.LoggedRequest]:
+def _requests(line: jsonl.Record, seen: steps.Seen) -> Iterator[steps.LoggedRequest]:
     for record in steps.bodies(line):
-        choices = record.fields.get("choices")
-        for choice in choices if isinstance(choices, list) else []:
-            if isinstance(choice, dict) and "speculative_decoding_stats" in choice:
-                raise record.error("speculative_decoding_stats is of no release: " + _ASK)
+        choices = steps.choices(record)
+        if any("speculative_decoding_stats" in choice for choice in choices):
+            raise record.error("speculative_decoding_stats is of no release: " + _ASK)
         if (offline := _offline(record)) is not None:
-            yield from _of_output(record, *offline, left_out, unknown)
+            yield from _of_output(record, *offline, seen)
             continue
         metrics = record.fields.get("metrics")
         found = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if found is None:  # vLLM has null for several choices, and where nothing was drafted
-            left_out[f"no {_NAME}"] += 1
+            seen.left_out[f"no {_NAME}"] += 1
             continue
-        if isinstance(choices, list) and len(choices) > 1:
+        if len(choices) > 1:
             raise record.error(f"{_NAME} is of {len(choices)} choices: vLLM gives it for one only")
-        own = acceptance.steps_of(record, _NAME, found, acceptance.FIELDS, unknown)
+        own = acceptance.steps_of(record, _NAME, found, seen.unknown)
         usage = laws.usage(record, record.fields.get("usage"), "usage")
-        yield steps.request(record, "id", own, usage, _finish_reason(choices), inside="usage")
+        ended = choices[0].get("finish_reason") if choices else None  # a chunk may not say
+        yield steps.request(record, "id", own, usage, ended, inside="usage")
 
 
 def _offline(record: jsonl.Record) -> tuple[Any, dict[str, Any]] | None:
@@ -84,35 +75,30 @@ def _offline(record: jsonl.Record) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _of_output(
-    record: jsonl.Record,
-    found: Any,
-    output: dict[str, Any],
-    left_out: Counter[str],
-    unknown: set[str],
+    record: jsonl.Record, found: Any, output: dict[str, Any], seen: steps.Seen
 ) -> Iterator[steps.LoggedRequest]:
     if found is None:
-        left_out[f"no {_OFFLINE}"] += 1
+        seen.left_out[f"no {_OFFLINE}"] += 1
         return
     inner = jsonl.Record(f"{record.where}: {_OFFLINE}", found if isinstance(found, dict) else {})
     if "histogram" in inner.fields:
         found = _filled(inner)
         if not found["num_spec_steps"]:
-            left_out["no step was verified"] += 1
+            seen.left_out["no step was verified"] += 1
             return
-    own = acceptance.steps_of(record, _OFFLINE, found, acceptance.FIELDS, unknown)
+    own = acceptance.steps_of(record, _OFFLINE, found, seen.unknown)
     tokens = record.whole("token_ids", output.get("token_ids"), 0)
     prompt = record.fields.get("prompt_token_ids")
     n_prompt = len(record.whole("prompt_token_ids", prompt, 0)) if prompt is not None else 0
-    reason = "length" if output.get("finish_reason") == "length" else "unknown"
-    usage = (n_prompt, len(tokens))
-    yield steps.request(record, "request_id", own, usage, reason, inside="token_ids")
+    usage, ended = (n_prompt, len(tokens)), output.get("finish_reason")
+    yield steps.request(record, "request_id", own, usage, ended, inside="token_ids")
 
 
 def _filled(inner: jsonl.Record) -> dict[str, Any]:
     """The engine's own counts with what the server works out from them."""
     counts = inner.whole("histogram", inner.get("histogram"), 0)
     n, accepted = sum(counts), sum(a * m for a, m in enumerate(counts))
-    drafted = inner.whole("num_draft_tokens", [inner.get("num_draft_tokens")], 0)[0]
+    drafted = inner.count("num_draft_tokens")
     rest = {k: v for k, v in inner.fields.items() if k != "histogram" and v not in (None, [])}
     return rest | {
         "acceptance_histogram": counts,
@@ -121,10 +107,3 @@ def _filled(inner: jsonl.Record) -> dict[str, Any]:
         "mean_acceptance_length": 1 + accepted / n if n else 1.0,
         "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
     }
-
-
-def _finish_reason(choices: Any) -> str:
-    """Why the output ended: an EOS and a word to stop at look alike, a chunk may not say."""
-    only = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
-    reason = only.get("finish_reason") if isinstance(only, dict) else None
-    return "length" if reason == "length" else "unknown"

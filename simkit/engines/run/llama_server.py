@@ -22,6 +22,7 @@ from simkit.engines.run import http_client
 from simkit.engines.run.answers import Conventions, EngineAnswer, EngineStep, RunningEngine
 from simkit.engines.run.child import Child
 from simkit.engines.run.http_client import Address
+from simkit.importers.llama_cpp import StreamMark, between
 
 CONVENTIONS = Conventions(drafts_past_eos=True)
 _BINARY = "llama-server"
@@ -141,22 +142,6 @@ class LlamaServer(RunningEngine):
             self._child.end()
 
 
-class _Mark(NamedTuple):
-    """Sums up to the end of a step.
-
-    Attributes:
-        drafted: tokens.
-        accepted: of them.
-        ms: of decoding.
-        emitted: output tokens.
-    """
-
-    drafted: int
-    accepted: int
-    ms: float
-    emitted: int
-
-
 def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
     """The steps behind a stream's chunks.
 
@@ -173,18 +158,18 @@ def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
             last.
     """
     tokens: list[int] = []
-    marks: list[_Mark] = []
+    marks: list[StreamMark] = []
     last: Mapping[str, Any] = {}
     is_whole = True
     for chunk in chunks:
         last = chunk
         tokens += _ids(chunk.get("tokens", []), where)
-        before = marks[-1] if marks else _Mark(0, 0, 0.0, 0)
+        before = marks[-1] if marks else StreamMark(0, 0, 0, 0.0)
         mark = _mark(chunk.get("timings"), where)
         if any(b < a for a, b in zip(before, mark, strict=True)):
             raise EngineError(f"{where}: streams sums that fall")
         is_whole &= mark.emitted - before.emitted <= 1
-        if marks and before[:3] == mark[:3]:
+        if marks and mark.is_alike(before):
             marks[-1] = mark
         else:
             marks.append(mark)
@@ -197,19 +182,19 @@ def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
     return answer._replace(is_whole=is_whole)
 
 
-def _mark(times: Any, where: str) -> _Mark:
+def _mark(times: Any, where: str) -> StreamMark:
     """The sums that a chunk states, each of its kind and none below 0."""
     if not isinstance(times, dict) or "predicted_n" not in times:
         raise EngineError(f"{where}: streams no tokens or timings: is it llama-server?")
-    drafted = {"draft_n": 0, "draft_n_accepted": 0, **times}  # it leaves zeros out
+    given = {"draft_n": 0, "draft_n_accepted": 0, **times}  # it leaves zeros out
     names = ("draft_n", "draft_n_accepted", "predicted_ms", "predicted_n")
-    found = [_number(drafted, name, where) for name in names]
-    if any(found[k] != int(found[k]) for k in (0, 1, 3)) or found[1] > found[0]:
+    drafted, accepted, ms, emitted = (_number(given, name, where) for name in names)
+    if any(n != int(n) for n in (drafted, accepted, emitted)) or accepted > drafted:
         raise EngineError(
-            f"{where}: streams counts that cannot be: {names[1]} {found[1]:g} of "
-            f"{names[0]} {found[0]:g}, {names[3]} {found[3]:g}"
+            f"{where}: streams counts that cannot be: draft_n_accepted {accepted:g} of "
+            f"draft_n {drafted:g}, predicted_n {emitted:g}"
         )
-    return _Mark(int(found[0]), int(found[1]), found[2], int(found[3]))
+    return StreamMark(int(drafted), int(accepted), int(emitted), ms)
 
 
 def _number(times: Mapping[str, Any], name: str, where: str) -> float:
@@ -229,20 +214,14 @@ def _ids(found: Any, where: str) -> list[int]:
     return found
 
 
-def _steps(marks: Sequence[_Mark]) -> list[EngineStep]:
+def _steps(marks: Sequence[StreamMark]) -> list[EngineStep]:
     """The steps between marks; the first mark is the prompt's pass, which emits a token."""
     if marks[0].emitted > 1:  # whose id was held back
-        marks = [_Mark(0, 0, 0.0, 1), *marks]
-    found = []
-    for before, here in zip(marks, marks[1:], strict=False):
-        drafted, accepted, ms, emitted = (b - a for a, b in zip(before, here, strict=True))
-        found.append(EngineStep(int(drafted), int(accepted), int(emitted), ms / 1e3))
-    for k, (step, after) in enumerate(zip(found, found[1:], strict=False)):
-        lacks = step.accepted + 1 - step.emitted  # its last token came with the next step's
-        if 0 < lacks < after.emitted:
-            found[k] = step._replace(emitted=step.emitted + lacks)
-            found[k + 1] = after._replace(emitted=after.emitted - lacks)
-    return [step._replace(merged=step.emitted > step.accepted + 1) for step in found]
+        marks = [StreamMark(0, 0, 1, 0.0), *marks]
+    return [
+        EngineStep(drafted, accepted, emitted, ms / 1e3, merged=emitted > accepted + 1)
+        for drafted, accepted, emitted, ms in between(marks)
+    ]
 
 
 def command(setting: LlamaSetting, port: int) -> list[str]:
