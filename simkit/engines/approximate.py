@@ -18,6 +18,22 @@ _MOST = 20  # tokens of the lengths that are tried
 _SERVED = 10  # of those that are served
 
 
+class Basis(NamedTuple):
+    """By what settings are chosen and compared.
+
+    Attributes:
+        trace: that they are replayed on.
+        cost: as in `simkit.replay`.
+        first_token: as there.
+        in_flight: requests, in a closed loop, by which controllers are compared; None: by one.
+    """
+
+    trace: Trace
+    cost: AnyCost | None
+    first_token: FirstToken
+    in_flight: int | None = None
+
+
 class Replacement(NamedTuple):
     """A length that was chosen.
 
@@ -30,13 +46,13 @@ class Replacement(NamedTuple):
     note: str
 
 
-def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Replacement:
+def fastest(by: Basis) -> Replacement:
     """The fixed length whose replayed speed on a trace is the best.
 
     Raises:
         EngineError: there are no times.
     """
-    result = _replay(trace, [], cost, first_token)
+    result = _replay([], by)
     if not _timed(result):
         raise EngineError("there are no times to choose a draft length by: give --policy or --cost")
     best = _best(result)
@@ -44,15 +60,13 @@ def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Repl
     return Replacement(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
 
 
-def tuned(
-    trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken
-) -> tuple[Policy, str]:
+def tuned(spec: str, by: Basis) -> tuple[Policy, str]:
     """The setting of a spec with ranges that is the fastest on a trace; what it is worth, a line.
 
     Raises:
         UserError: see `simkit.tune`.
     """
-    found = tune(trace, [spec], cost, first_token=first_token, threads=1)
+    found = tune(by.trace, [spec], by.cost, first_token=by.first_token, threads=1)
     choice = next((c for c in found.choices if c.spec == spec), found.choices[-1])
     interval = f"[{choice.speedup_lo:.3f}, {choice.speedup_hi:.3f}]"
     note = (
@@ -62,19 +76,15 @@ def tuned(
     return parse(choice.chosen), note
 
 
-def instead_of(
-    policy: Policy, why: str, trace: Trace, cost: AnyCost | None, first_token: FirstToken
-) -> Replacement:
+def instead_of(policy: Policy, why: str, by: Basis) -> Replacement:
     """The fixed length nearest to a policy: the fastest, or without times that of the mean draft.
 
     Args:
         policy: that the engine does not have.
         why: it does not, in words.
-        trace: that both are replayed on.
-        cost: as in `simkit.replay`.
-        first_token: as there.
+        by: what both are compared by.
     """
-    result = _replay(trace, [policy], cost, first_token)
+    result = _replay([policy], by)
     *fixed, mine = result.records()
     if _timed(result):
         best = _best(result)
@@ -97,28 +107,24 @@ def instead_of(
     return Replacement(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
 
 
-def served_instead(
-    controller: Any, trace: Trace, cost: AnyCost | None, first_token: FirstToken, in_flight: int
-) -> Replacement:
+def served_instead(controller: Any, by: Basis, in_flight: int) -> Replacement:
     """The length that serves the most tokens a second with so many requests in flight.
 
     Args:
         controller: of `simkit.serving`, that it is compared with, on the same requests.
-        trace: whose outcomes they have.
-        cost: as in `simkit.serve`.
-        first_token: as there.
-        in_flight: requests, in a closed loop.
+        by: the trace has their outcomes.
+        in_flight: see `Basis`.
 
     Raises:
         UserError: see `simkit.serve`.
     """
-    lengths = range(min(trace.max_draft, _SERVED) + 1)
+    lengths = range(min(by.trace.max_draft, _SERVED) + 1)
     served = serve(
-        trace,
+        by.trace,
         [controller, *map(Static, lengths)],
-        cost,
+        by.cost,
         concurrency=in_flight,
-        first_token=first_token,
+        first_token=by.first_token,
         threads=1,
     )
     mine, none, *others = served.records()
@@ -137,11 +143,10 @@ def served_instead(
     return Replacement(best, note)
 
 
-def _replay(
-    trace: Trace, others: list[Policy], cost: AnyCost | None, first_token: FirstToken
-) -> Result:
-    lengths = range(1, min(trace.max_draft, _MOST) + 1)
-    return replay(trace, [*map(Fixed, lengths), *others], cost, first_token=first_token)
+def _replay(others: list[Policy], by: Basis) -> Result:
+    lengths = range(1, min(by.trace.max_draft, _MOST) + 1)
+    policies = [*map(Fixed, lengths), *others]
+    return replay(by.trace, policies, by.cost, first_token=by.first_token)
 
 
 def _timed(result: Result) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -139,6 +141,24 @@ class Schema:
         """The fields that have a value, in order."""
         every = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in every.items() if value is not None}
+
+    def flags(self, renamed: Mapping[str, str] | None = None) -> str:
+        """The command line of the fields; one that is true has no value.
+
+        Args:
+            renamed: names in their place; those of fields that are left out are not in it.
+        """
+        words = []
+        for name, value in self.given().items():
+            flag = name if renamed is None else renamed.get(name)
+            if flag is not None:
+                words.append(f"--{flag.replace('_', '-')}")
+                words += [] if value is True else [shlex.quote(str(value))]
+        return " ".join(words) + "\n"
+
+    def json(self) -> str:
+        """The text of a file with these fields."""
+        return json.dumps(self.given(), indent=1) + "\n"
 
 
 def whole(name: str, value: Any, least: int) -> None:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from simkit.engines.approximate import Replacement, fastest, instead_of, served_instead, tuned
+from simkit.engines.approximate import (
+    Basis,
+    Replacement,
+    fastest,
+    instead_of,
+    served_instead,
+    tuned,
+)
 from simkit.engines.base import ENGINES, EngineDrafter, EngineError, EngineSetting, EngineWriter
 from simkit.engines.synthetic import DrawnOutcome, errors, rates_of
 from simkit.errors import PolicyError
@@ -44,13 +51,6 @@ class Exported(NamedTuple):
     errors: list[DrawnOutcome]
 
 
-class ServedLoad(NamedTuple):
-    """Under what replacements of controllers are compared; see `export`."""
-
-    first_token: FirstToken
-    in_flight: int | None
-
-
 def export(
     trace: Trace,
     engine: str,
@@ -86,18 +86,18 @@ def export(
     trace.manifest.drafter.refuse("replay", EngineError)
     _check(made, policy, controller, synthetic, concurrency)
     plan = EngineSetting(0, drafter_of(trace, draft), sampled=trace.sampler.q_temperature > 0)
+    by = Basis(trace, cost, first_token, concurrency)
     if controller is not None:
-        how = ServedLoad(first_token, concurrency)
-        plan, notes = _controlled(plan, made, controller, trace, cost, how)
+        plan, notes = _controlled(plan, made, controller, by)
     else:
-        plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
+        plan, notes = _stopped(plan, made, policy, by)
     if synthetic and plan.length:
         if plan.by_batch:
             length = how_many(plan.length, "token")
             notes.append(f"the synthetic rates are those of drafts of {length}")
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
     measured = errors(trace, plan.rates, cost, first_token) if plan.rates else []
-    notes += _warnings(trace, cost, first_token, plan) if notes or measured else []
+    notes += _warnings(plan, by) if notes or measured else []
     text, beside, said = made.write(plan)
     head = f"for {made.name} {made.version}, as in {made.source}"
     return Exported(text, beside, [head, *notes, *said], measured)
@@ -120,11 +120,9 @@ def _check(
         )
 
 
-def _warnings(
-    trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: EngineSetting
-) -> list[str]:
+def _warnings(of: EngineSetting, by: Basis) -> list[str]:
     """Why what was chosen by the cost's times may be wrong."""
-    where = setting(trace, cost, first_token)
+    where = setting(by.trace, by.cost, by.first_token)
     if where.charge is None:
         return []
     found = [*where.charge.warnings, *map(str, where.charge.beyond)]
@@ -135,47 +133,36 @@ def _warnings(
 
 
 def _stopped(
-    plan: EngineSetting,
-    engine: EngineWriter,
-    policy: Policy | str | None,
-    trace: Trace,
-    cost: AnyCost | None,
-    first_token: FirstToken,
+    plan: EngineSetting, engine: EngineWriter, policy: Policy | str | None, by: Basis
 ) -> tuple[EngineSetting, list[str]]:
     """The plan of a policy."""
     if policy is None:
-        choice = fastest(trace, cost, first_token)
+        choice = fastest(by)
         return plan._replace(length=choice.length), [choice.note]
     notes = []
     if isinstance(policy, str) and specs.parse(policy, PolicyError).ranges():
-        policy, note = tuned(trace, policy, cost, first_token)
+        policy, note = tuned(policy, by)
         notes.append(note)
     policy = parse(policy) if isinstance(policy, str) else policy
     if isinstance(policy, Fixed | Autoregressive):
         return plan._replace(length=getattr(policy, "length", 0)), notes
     if engine.runs(policy):
         return plan._replace(length=_longest(policy), policy=policy), notes
-    why = f"{engine.name} stops no draft by that rule"
-    choice = instead_of(policy, why, trace, cost, first_token)
+    choice = instead_of(policy, f"{engine.name} stops no draft by that rule", by)
     return plan._replace(length=choice.length), [*notes, choice.note]
 
 
 def _controlled(
-    plan: EngineSetting,
-    engine: EngineWriter,
-    controller: Any,
-    trace: Trace,
-    cost: AnyCost | None,
-    how: ServedLoad,
+    plan: EngineSetting, engine: EngineWriter, controller: Any, by: Basis
 ) -> tuple[EngineSetting, list[str]]:
     """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
     name = controller.name
     if name == "none":
         return plan, []
     if name in ("each", "all_stopped", "batch_mean"):
-        return _stopped(plan, engine, controller.policy, trace, cost, how.first_token)
+        return _stopped(plan, engine, controller.policy, by)
     if name in _BY_BATCH:
-        plan, notes = _of_batches(plan, engine, controller, trace, cost, how)
+        plan, notes = _of_batches(plan, engine, controller, by)
         if gate := getattr(controller, "gate", 0.0):
             if engine.can("gate", plan.drafter):
                 plan = plan._replace(gate=(gate, controller.window))
@@ -189,17 +176,12 @@ def _controlled(
         ]
     if name == "budget" and engine.can("by_confidence", plan.drafter):
         return plan._replace(length=controller.max_draft, by_confidence=True), []
-    choice = _best(controller, engine, trace, cost, how)
+    choice = _best(controller, engine, by)
     return plan._replace(length=choice.length), [choice.note]
 
 
 def _of_batches(
-    plan: EngineSetting,
-    engine: EngineWriter,
-    controller: Any,
-    trace: Trace,
-    cost: AnyCost | None,
-    how: ServedLoad,
+    plan: EngineSetting, engine: EngineWriter, controller: Any, by: Basis
 ) -> tuple[EngineSetting, list[str]]:
     """The plan of lengths by batch, or of one length in their place."""
     lengths = by_batch(controller)
@@ -207,8 +189,8 @@ def _of_batches(
         return plan._replace(length=lengths[0][1]), []
     if engine.can("by_batch", plan.drafter):
         return plan._replace(length=max(k for _, k in lengths), by_batch=lengths), []
-    if how.in_flight is not None:
-        choice = _best(controller, engine, trace, cost, how)
+    if by.in_flight is not None:
+        choice = _best(controller, engine, by)
         return plan._replace(length=choice.length), [choice.note]
     first = lengths[0][1]
     return plan._replace(length=first), [
@@ -232,16 +214,14 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
     return tuple(zip(lows, [*(k for _, k in ends), 0], strict=True))
 
 
-def _best(
-    controller: Any, engine: EngineWriter, trace: Trace, cost: AnyCost | None, how: ServedLoad
-) -> Replacement:
+def _best(controller: Any, engine: EngineWriter, by: Basis) -> Replacement:
     """What replaces a controller: what serves best, or for a request alone, the fastest length."""
     why = f"{engine.name} has no controller like {controller}"
-    if how.in_flight is not None:
-        length, note = served_instead(controller, trace, cost, how.first_token, how.in_flight)
+    if by.in_flight is not None:
+        length, note = served_instead(controller, by, by.in_flight)
         return Replacement(length, f"{why}: replaced by fixed({length}); {note}")
     try:
-        length, note = fastest(trace, cost, how.first_token)
+        length, note = fastest(by)
     except EngineError as error:
         raise EngineError(f"{why}, and {error}") from None
     alone = "; that is the speed of a request alone: --concurrency N compares them in batches"

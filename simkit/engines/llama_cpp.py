@@ -12,7 +12,6 @@ likeliest, is below p-min; drafts shorter than n-min are thrown away.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from simkit.engines.base import (
@@ -59,16 +58,6 @@ class Flags(Schema):
         if self.spec_draft_p_min is not None and not 0 <= self.spec_draft_p_min <= 1:
             raise EngineError("llama.cpp: p-min must be in [0, 1]")
 
-    def line(self, older: bool = False) -> str:
-        """The command line; `older`: of a build before pull request 22397."""
-        words = []
-        for name, value in self.given().items():
-            if older and name not in OLDER:
-                continue
-            flag = OLDER[name] if older else name
-            words += [f"--{flag.replace('_', '-')}", shlex.quote(str(value))]
-        return " ".join(words) + "\n"
-
 
 @register
 class LlamaCppEngine(EngineWriter):
@@ -100,7 +89,7 @@ class LlamaCppEngine(EngineWriter):
                 "ngram-simple looks n-grams of one size up: drafts will differ from the trace's;"
                 " attach the drafter ngram_simple, which is that rule"
             )
-            return Written(flags.line(), {}, [note])
+            return Written(flags.flags(), {}, [note])
         words = {"feature": "draft-eagle3", "parallel": "draft-dflash"}
         rule = plan.policy if isinstance(plan.policy, LlamaCpp) else None
         flags = Flags(
@@ -122,8 +111,8 @@ class LlamaCppEngine(EngineWriter):
             notes.append("llama.cpp drops the token below p-min; with keep=true the trace kept it")
         if plan.sampled:
             notes.append("llama.cpp drafts the likeliest token; the trace's draft was sampled")
-        notes.append(f"builds before pull request 22397: {flags.line(older=True).strip()}")
-        return Written(flags.line(), {}, notes)
+        notes.append(f"builds before pull request 22397: {flags.flags(OLDER).strip()}")
+        return Written(flags.flags(), {}, notes)
 
 
 def _ngram_simple(plan: EngineSetting) -> Written:
@@ -135,4 +124,4 @@ def _ngram_simple(plan: EngineSetting) -> Written:
             f" with m={plan.length}"
         )
     flags = Flags("ngram-simple", spec_ngram_simple_size_n=n, spec_ngram_simple_size_m=m)
-    return Written(flags.line(), {}, [])
+    return Written(flags.flags(), {}, [])

@@ -7,7 +7,6 @@ threshold does nothing unless `logprobs` is at least 1, and drafts under it have
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from simkit.engines.base import (
@@ -77,4 +76,4 @@ class OpenVino(EngineWriter):
             raise EngineError(f"openvino: has no drafter like {kind}")
         if plan.sampled:
             notes.append("openvino drafts the likeliest token; the trace's draft was sampled")
-        return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)
+        return Written(config.json(), {}, notes)

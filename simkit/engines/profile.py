@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simkit.engines.approximate import fastest
+from simkit.engines.approximate import Basis, fastest
 from simkit.engines.base import EngineDrafter, EngineError
 from simkit.engines.export import drafter_of
-from simkit.engines.synthetic import DrawnOutcome, errors, rates_of
+from simkit.engines.synthetic import DrawnOutcome, errors, fixed_steps, rates_of
 from simkit.policies import Fixed, Policy, parse
 from simkit.simulator import FirstToken
-from simkit.simulator.arguments import AnyCost, setting
-from simkit.simulator.run import run
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 SCHEMA_VERSION = "1.0"
@@ -69,7 +68,7 @@ def profile(
         EngineError: the policy has no fixed length, or one of 0.
     """
     trace.manifest.drafter.refuse("replay", EngineError)
-    length, notes = _length(trace, policy, cost, first_token)
+    length, notes = _length(policy, Basis(trace, cost, first_token))
     rates = rates_of(trace, length, first_token)
     short = _two_lengths(sum(rates), length)
     found = {
@@ -98,8 +97,7 @@ def _fields(
 ) -> dict[str, Any]:
     """The schema's own fields."""
     length = len(rates)
-    where = setting(trace, None, first_token)
-    steps, _ = run(Fixed(length), where.layout, None, where.first).steps()
+    steps = fixed_steps(trace, length, first_token)
     counts = np.bincount(steps.accepted, minlength=length + 1)
     method = _METHODS.get(drafter.kind, drafter.kind)
     return {
@@ -118,11 +116,9 @@ def _fields(
     }
 
 
-def _length(
-    trace: Trace, policy: Policy | str | None, cost: AnyCost | None, first_token: FirstToken
-) -> tuple[int, list[str]]:
+def _length(policy: Policy | str | None, by: Basis) -> tuple[int, list[str]]:
     if policy is None:
-        choice = fastest(trace, cost, first_token)
+        choice = fastest(by)
         return choice.length, [choice.note]
     policy = parse(policy) if isinstance(policy, str) else policy
     if not isinstance(policy, Fixed) or not policy.length:

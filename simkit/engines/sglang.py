@@ -12,7 +12,6 @@ it counts (after the batch was padded to a captured size), with `candidate_steps
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,15 +53,6 @@ class ServerArgs(Schema):
             chain = self.speculative_eagle_topk == 1
             if self.speculative_algorithm not in ("EAGLE", "EAGLE3") or not chain:
                 raise EngineError("sglang: adaptive steps need EAGLE or EAGLE3 with topk 1")
-
-    def flags(self) -> str:
-        """The command line."""
-        words = []
-        for name, value in self.given().items():
-            words.append(f"--{name.replace('_', '-')}")
-            if value is not True:
-                words.append(shlex.quote(str(value)))
-        return " ".join(words) + "\n"
 
 
 @register

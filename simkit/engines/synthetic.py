@@ -45,11 +45,16 @@ class DrawnOutcome(NamedTuple):
 
 def rates_of(trace: Trace, length: int, first_token: FirstToken) -> tuple[float, ...]:
     """P(a >= j), j = 1, …, length, over the steps of a fixed length; none above the one before."""
-    where = setting(trace, None, first_token)
-    steps, _ = run(Fixed(length), where.layout, None, where.first).steps()
+    steps = fixed_steps(trace, length, first_token)
     counts = np.bincount(steps.accepted, minlength=length + 1)
     marginal = np.cumsum(counts[::-1])[::-1][1:] / max(1, len(steps))
     return tuple(np.round(marginal, _DIGITS).tolist())
+
+
+def fixed_steps(trace: Trace, length: int, first_token: FirstToken) -> Steps:
+    """The steps of a fixed length on a trace."""
+    where = setting(trace, None, first_token)
+    return run(Fixed(length), where.layout, None, where.first).steps()[0]
 
 
 def errors(

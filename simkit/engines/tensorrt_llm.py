@@ -96,7 +96,7 @@ class TensorrtLlm(EngineWriter):
                 " set (a prototype): acceptance will then be lower than the trace's"
             )
         config = DecodingConfig(max_draft_len=plan.length, **fields)
-        return Written(_yaml({"speculative_config": config.given()}), {}, notes)
+        return Written(_yaml(config.given()), {}, notes)
 
 
 def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
@@ -155,19 +155,10 @@ def _gate(
     return {"acceptance_rate_window_size": window, "acceptance_rate_threshold": rate}, notes
 
 
-def _yaml(given: dict[str, Any], indent: int = 0) -> str:
-    """Mappings of words, numbers and mappings; keys may be whole numbers."""
-    lines = []
+def _yaml(given: dict[str, Any]) -> str:
+    """The option with these fields: words, numbers, and mappings of numbers."""
+    lines = ["speculative_config:\n"]
     for key, value in given.items():
-        if isinstance(value, dict) and indent:
-            inner = ", ".join(f"{k}: {v}" for k, v in value.items())
-            lines.append(f"{' ' * indent}{key}: {{{inner}}}\n")
-        elif isinstance(value, dict):
-            lines.append(f"{key}:\n{_yaml(value, 2)}")
-        else:
-            lines.append(f"{' ' * indent}{key}: {_scalar(value)}\n")
+        text = json.dumps(value) if isinstance(value, str) else str(value)
+        lines.append(f"  {key}: {text}\n")
     return "".join(lines)
-
-
-def _scalar(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, str) else str(value)

@@ -10,7 +10,6 @@ scikit-learn is installed. Prompt lookup is of the target's config: `prompt_look
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from simkit.engines.base import (
@@ -69,10 +68,11 @@ class Transformers(EngineWriter):
                 max_matching_ngram_size=given.get("ngram", given.get("most", 2)),
             )
             place = "these belong to the target's generation config: generate(**config)"
-            return _written(config, [place])
+            return Written(config.json(), {}, [place])
         if kind in ("suffix", "feature", "parallel"):
             raise EngineError(f"transformers: has no drafter like {kind}")
-        return _written(*_assistant(plan))
+        config, notes = _assistant(plan)
+        return Written(config.json(), {}, notes)
 
 
 def _assistant(plan: EngineSetting) -> tuple[GenerationConfig, list[str]]:
@@ -95,7 +95,3 @@ def _assistant(plan: EngineSetting) -> tuple[GenerationConfig, list[str]]:
             " is fixed (confidence)"
         )
     return GenerationConfig(length, schedule, threshold), notes
-
-
-def _written(config: GenerationConfig, notes: list[str]) -> Written:
-    return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)

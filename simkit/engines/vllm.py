@@ -12,7 +12,6 @@ with a model and for suffixes (`docs/features/speculative_decoding/adaptive_veri
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +131,7 @@ class Vllm(EngineWriter):
             fields["enable_adaptive_verification"] = True
             notes.append(_ADAPTIVE)
         config = SpeculativeConfig(num_speculative_tokens=plan.length, **fields)
-        return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)
+        return Written(config.json(), {}, notes)
 
 
 def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:

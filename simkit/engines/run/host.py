@@ -10,20 +10,20 @@ from simkit.engines.base import EngineError
 from simkit.engines.run.answers import Conventions, RunningEngine
 from simkit.engines.run.arms import EngineArm
 from simkit.engines.run.kept import convert
-from simkit.engines.run.llama_server import CONVENTIONS as OF_LLAMA
 from simkit.engines.run.llama_server import LlamaServer, LlamaSetting
 from simkit.engines.run.recorded import RecordedPart, check_fits
 from simkit.engines.run.safetensors_file import ModelFolder
 from simkit.engines.run.worker import Worker
 from traces.manifest import ModelInfo
 
-ENGINES_RUN = ("llama.cpp", "openvino", "transformers")
-"""Engines that are started here."""
 _FORMATS = {"llama.cpp": "gguf", "openvino": "openvino"}
-_WORKERS = {
+_CONVENTIONS = {
+    "llama.cpp": LlamaServer.conventions,
     "openvino": Conventions(omits_last=True, times_target=True),
     "transformers": Conventions(first_token="draft"),
 }
+ENGINES_RUN = tuple(_CONVENTIONS)
+"""Engines that are started here."""
 _ROOM = 64  # tokens of context beyond the longest text: drafts need some
 
 
@@ -73,7 +73,7 @@ class EngineHost:
     @property
     def conventions(self) -> Conventions:
         """How the engine counts."""
-        return OF_LLAMA if self.options.engine == "llama.cpp" else _WORKERS[self.options.engine]
+        return _CONVENTIONS[self.options.engine]
 
     def start(self, arm: EngineArm) -> RunningEngine:
         """Start it with one setting.
