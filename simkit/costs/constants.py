@@ -40,8 +40,7 @@ class Constants:
     parallel: Form = "kept"
 
     def __post_init__(self) -> None:
-        check_seconds(self)
-        check_form(self)
+        check_times(self)
 
     def overhead(self) -> float:
         """See `Times`."""
@@ -68,11 +67,12 @@ class Constants:
         return self.communication_s
 
 
-def check_seconds(cost: Any) -> None:
-    """Check the fields of a cost that are seconds: `…_s`, but not rates, `…_per_s`.
+def check_times(cost: Any) -> None:
+    """Check a cost's `parallel`, and its fields that are seconds: `…_s`, but not rates, `…_per_s`.
 
     Raises:
-        CostError: one is negative or not finite; None passes where it is the default.
+        CostError: one is negative or not finite (None passes where it is the default), or there is
+            no such form of the pass that yields a whole draft.
     """
     for field in fields(cost):
         value = getattr(cost, field.name)
@@ -82,14 +82,6 @@ def check_seconds(cost: Any) -> None:
             continue
         if not (is_number(value) and value >= 0):
             raise CostError(f"{cost.name}: {field.name} must be a number >= 0, not {value!r}")
-
-
-def check_form(cost: Any) -> None:
-    """Refuse an unknown form of the pass that yields a whole draft.
-
-    Raises:
-        CostError: as said.
-    """
     if cost.parallel not in FORMS:
         known = ", ".join(FORMS)
         raise CostError(f"{cost.name}: parallel must be one of {known}, not {cost.parallel!r}")

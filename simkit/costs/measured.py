@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
-from simkit.costs.constants import check_form, check_seconds
+from simkit.costs.constants import check_times
 from simkit.costs.grid import Grid, Mixed, median
 from simkit.costs.registry import register
 from simkit.costs.timed_models import TimedModels, of_samples
@@ -83,8 +83,7 @@ class Measured(CostModel):
     source = "simkit latency, simkit live"
 
     def __post_init__(self) -> None:
-        check_seconds(self)
-        check_form(self)
+        check_times(self)
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""

@@ -159,7 +159,8 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     in_round = [complete & (number == k) for k in rounds]
     totals = [seconds[mine].sum() for mine in in_round]
     words, apart = f"{how_many(len(rounds), 'round')} over the same prompts", _apart(totals)
-    if _by_steps(log) and alone.any() and apart is not None:
+    by_steps = (log.schema.metadata or {}).get(b"turns") == b"step"
+    if by_steps and alone.any() and apart is not None:
         parts = [seconds[mine & alone].sum() for mine in in_round]
         others = [whole_s - part_s for whole_s, part_s in zip(totals, parts, strict=True)]
         words = (
@@ -173,11 +174,6 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
 def _apart(values: list[float]) -> float | None:
     """By how much the largest exceeds the least; None if that is not to be told."""
     return float(max(values) / min(values) - 1) if min(values) > 0 else None
-
-
-def _by_steps(log: pa.Table) -> bool:
-    """Whether the arms of a log took turns by steps."""
-    return (log.schema.metadata or {}).get(b"turns") == b"step"
 
 
 def trimmed_mean(values: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.costs.base import ByPasses, CostModel, Model, Times
-from simkit.costs.constants import Constants, check_batch, check_form, check_seconds, is_number
+from simkit.costs.constants import Constants, check_batch, check_times, is_number
 from simkit.costs.experts import experts_of, unknown
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
@@ -75,8 +75,7 @@ class Roofline(Constants, CostModel):
     source = "config.json of the models, figures of the device's vendor"
 
     def __post_init__(self) -> None:
-        check_seconds(self)
-        check_form(self)
+        check_times(self)
         for key in ("bandwidth_bytes_per_s", "rate_flops_per_s"):
             value = getattr(self, key)
             if value is None and self.device is None:
@@ -107,17 +106,12 @@ class Roofline(Constants, CostModel):
             for model, (name, info) in given.items()
         }
         if self.experts:
-            passes["target"] = self._by_experts(passes["target"], trace)
+            info = experts_of(trace, self.name)
+            if not info.parameters:
+                raise CostError("roofline: the trace does not say how large an expert is")
+            passes["target"] = replace(passes["target"], experts=info)
         constants = {field.name: getattr(self, field.name) for field in fields(Constants)}
         return _RooflineTimes(passes, self._models(trace.manifest), **constants)
-
-    def _by_experts(self, one: _Pass, trace: Trace) -> _ExpertPass:
-        """The target's passes by the experts that they read."""
-        info = experts_of(trace, self.name)
-        if not info.parameters:
-            raise CostError("roofline: the trace does not say how large an expert is")
-        given = {field.name: getattr(one, field.name) for field in fields(_Pass)}
-        return _ExpertPass(**given, info=info)
 
     def _models(self, manifest: Manifest) -> TimedModels | None:
         """Those that are named in place of the recorded ones."""
@@ -143,15 +137,21 @@ class Roofline(Constants, CostModel):
         return _Pass(shape, bandwidth, rate, self.batch_size, fixed_s)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Pass:
-    """Seconds of a model's passes; the formula stands in `Roofline`."""
+    """Seconds of a model's passes; the formula stands in `Roofline`.
+
+    Of a mixture that is priced by its `experts`, `read` are the pairs of a layer and an expert that
+    passes read; None where that is not known.
+    """
 
     shape: ModelShape
     bandwidth_bytes_per_s: float
     rate_flops_per_s: float
     batch_size: int
     fixed_s: float
+    experts: ExpertsInfo | None = None
+    read: np.ndarray | None = None
 
     def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         shape, rows = self.shape, self.batch_size * np.asarray(tokens, np.float64)
@@ -163,37 +163,18 @@ class _Pass:
         return self.fixed_s + busy_s
 
     def _weight_bytes(self) -> np.ndarray | int:
-        return self.shape.weight_bytes
-
-    def _flops_per_token(self) -> int:
-        return self.shape.flops_per_token
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _ExpertPass(_Pass):
-    """Passes of a mixture of experts.
-
-    Attributes:
-        info: its experts.
-        read: pairs of a layer and an expert that are read; None where that is not known.
-    """
-
-    info: ExpertsInfo
-    read: np.ndarray | None = None
-
-    def _weight_bytes(self) -> np.ndarray | int:
+        if (info := self.experts) is None:
+            return self.shape.weight_bytes
         if self.read is None:
             raise unknown(Roofline.name)
-        left_out = self.info.layers * self.info.count - self.read
-        return self.shape.weight_bytes - left_out * self._expert_bytes
+        left_out = info.layers * info.count - self.read
+        return self.shape.weight_bytes - left_out * (info.parameters * BYTES[self.shape.dtype])
 
     def _flops_per_token(self) -> int:
-        idle = self.info.layers * (self.info.count - self.info.per_token)
-        return self.shape.flops_per_token - 2 * idle * self.info.parameters
-
-    @property
-    def _expert_bytes(self) -> int:
-        return self.info.parameters * BYTES[self.shape.dtype]
+        if (info := self.experts) is None:
+            return self.shape.flops_per_token
+        idle = info.layers * (info.count - info.per_token)
+        return self.shape.flops_per_token - 2 * idle * info.parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +188,7 @@ class _RooflineTimes(Constants, ByPasses):
 
     @property
     def by_experts(self) -> bool:
-        return isinstance(self.passes["target"], _ExpertPass)
+        return self.passes["target"].experts is not None
 
     def reading(self, experts: np.ndarray) -> _RooflineTimes:
         target = replace(self.passes["target"], read=experts)
