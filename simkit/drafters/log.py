@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simkit.drafters.layout import Layout, Read, SequenceDrafts
+from typing import NoReturn
+
+from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from traces.drafters.log import REFUSED
 from traces.trace import Trace
@@ -16,20 +18,10 @@ class LogOutputs(Layout):
 
     by_start = True
 
-    def columns(self, names: tuple[str, ...]) -> Read:
-        """See `Layout`."""
+    def _refuse(self, *asked: object, **named: object) -> NoReturn:
         raise ReplayError(REFUSED)
 
-    def lag(self, head: str) -> int:
-        """See `Layout`."""
-        raise ReplayError(REFUSED)
-
-    def sequence(self, read: Read, index: int) -> SequenceDrafts:
-        """See `Layout`."""
-        raise ReplayError(REFUSED)
-
-    def _recorded(self, sequence: int, start: int) -> int:
-        raise ReplayError(REFUSED)
+    columns = lag = sequence = _recorded = _refuse
 
 
 class LogLayout(LogOutputs):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
-from simkit.drafters.layout import Layout, Read, SequenceDrafts
+from simkit.drafters.layout import Layout
 from traces.errors import TraceError
 from traces.streamed import Streamed
 
@@ -18,27 +18,13 @@ class WindowedOutputs(Layout):
 
     def __getattr__(self, name: str) -> Any:
         if name in _ROWS:
-            raise self._refusal()
+            self._refuse()
         raise AttributeError(name)
 
-    def columns(self, names: tuple[str, ...]) -> Read:
-        """See `Layout`."""
-        raise self._refusal()
+    def _refuse(self, *asked: object, **named: object) -> NoReturn:
+        raise TraceError("all rows at once are wanted, and they are read in windows (--memory)")
 
-    def lag(self, head: str) -> int:
-        """See `Layout`."""
-        raise self._refusal()
-
-    def sequence(self, read: Read, index: int) -> SequenceDrafts:
-        """See `Layout`."""
-        raise self._refusal()
-
-    def _recorded(self, sequence: int, start: int) -> int:
-        raise self._refusal()
-
-    @staticmethod
-    def _refusal() -> TraceError:
-        return TraceError("all rows at once are wanted, and they are read in windows (--memory)")
+    columns = lag = sequence = _recorded = _refuse
 
 
 def windowed(layout: Layout) -> Streamed | None:
