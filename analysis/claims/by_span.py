@@ -23,9 +23,7 @@ from analysis.groups import Groups
 from analysis.priced import Priced
 from analysis.replays import ALONE, Replayed
 from analysis.study import FirstToken, Study, study_of
-from simkit.policies import Setting
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.step_costs import Charge
 from simkit.sweeps.engine import Progress
 
 CUT = "its statistic needs whole outputs or drafts from every start, and spans cut these"
@@ -83,6 +81,10 @@ def _examined(claim: Claim, at: Evidence) -> Finding:
     return examine(claim, at)
 
 
+def _refuse(*_given: Any, **_named: Any) -> NoReturn:
+    raise Untestable(CUT)
+
+
 class SpanEvidence(Evidence):
     """One span of a trace.
 
@@ -99,25 +101,11 @@ class SpanEvidence(Evidence):
     ) -> None:
         super().__init__(whole.study, whole.cost)
         self._whole, self._groups, self._name, self._by_spec = whole, groups, name, sums
+        self._charge = whole._charge  # and with it the times, and what is replayed in
         self._single = claim.positions
         real, self._real = self.trace, self.trace
         columns = {"positions": self._positions} if claim.positions else {}
         self.trace = _Only(real, _OF_TRACE, columns)  # type: ignore[assignment]
-
-    @property
-    def where(self) -> Setting:
-        """See `Replays`."""
-        return self._whole.where
-
-    @property
-    def charge(self) -> Charge:
-        """See `Replays`."""
-        return self._whole.charge
-
-    @property
-    def timed(self) -> bool:
-        """See `Replays`."""
-        return self._whole.timed
 
     @property
     def sampled(self) -> NoReturn:  # type: ignore[override]
@@ -158,27 +146,10 @@ class SpanEvidence(Evidence):
             self._by_spec[key] = self._groups.of(self._whole, self._whole.tuned(spec))
         return self._groups.part(self._by_spec[key], self._name)
 
-    def run(self, spec: Any) -> NoReturn:
-        """Refused: steps one by one."""
-        _refuse()
-
-    def accepted_runs(self, spec: str) -> NoReturn:
-        """Refused: runs go on over spans."""
-        _refuse()
-
-    def by_depth(self, *given: Any, **named: Any) -> NoReturn:
-        """Refused: drafts begin anew in each stretch of an output."""
-        _refuse()
-
-    @property
-    def outside(self) -> NoReturn:
-        """Refused: stretches between loops."""
-        _refuse()
-
-    @property
-    def trained(self) -> NoReturn:
-        """Refused: other drafters, measured on whole outputs."""
-        _refuse()
+    # Steps one by one; runs, which go on over spans; drafts, which begin anew in each stretch.
+    run = accepted_runs = by_depth = _refuse
+    # Stretches between loops; other drafters, measured on whole outputs.
+    outside = trained = property(_refuse)  # type: ignore[assignment]
 
     @property
     def _inside(self) -> np.ndarray:
@@ -200,7 +171,3 @@ class _Only:
         if name in self._allowed:
             return getattr(self._thing, name)
         _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise Untestable(CUT)
