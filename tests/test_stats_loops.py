@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from stats_traces import ahead_of
 
 import traces
-from analysis.stats import drafts
 from analysis.stats.loops import outside, split
 from traces.loops import LEAST, LONGEST, TIMES, in_loop
 
@@ -57,7 +56,7 @@ def test_what_is_outside(texts):
     accepted = np.array([row[1] for text in texts for row in text], bool)
     offsets = np.cumsum([0, *map(len, texts)])
     left = outside(loop, offsets)
-    found = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+    found = left.runs(accepted)
     wanted = []
     for text in texts:
         here, run = [], None

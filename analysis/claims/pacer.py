@@ -42,10 +42,9 @@ def lengths_vary(at: Evidence) -> list[Part]:
     are left out. Independent tokens of one acceptance rate give 1. Also given: with loops.
     """
     accepted, left = at.trace.positions("accepted"), at.outside
-    runs = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
     whole = drafts.runs(accepted, at.layout.offsets)
     return [
-        Part("outside of loops", iid.dispersion(runs), ABOVE_1),
+        Part("outside of loops", iid.dispersion(left.runs(accepted)), ABOVE_1),
         Part("with loops", iid.dispersion(whole), None),
     ]
 

@@ -30,8 +30,7 @@ def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
     hardly be below one half.
     """
     accepted, left, length = at.trace.positions("accepted"), at.outside, at.best_length
-    runs = drafts.runs(accepted, at.layout.offsets)
-    free = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+    runs, free = drafts.runs(accepted, at.layout.offsets), left.runs(accepted)
     share, beyond = _not_of_length(runs, length)
     return [
         Part("outside of loops", _not_of_length(free, length)[1], ABOVE_0),

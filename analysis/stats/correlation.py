@@ -131,16 +131,24 @@ def _shifted(value: float) -> Statistic:
     return lambda s: np.tanh(np.arctanh(value) + s[..., :1] / s[..., 1:] / (1 - value**2))
 
 
-def _codes(values: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of each value, (R,) uint16."""
+def ends_of_bins(values: np.ndarray, bins: int) -> np.ndarray:
+    """The highest value of each of so many bins of about equal counts, or all that there are.
+
+    Args:
+        values: (R,) numbers.
+        bins: at most.
+    """
     ordered = np.sort(values)
     fresh = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-    if np.count_nonzero(fresh) > bins:  # bins end at their highest value
-        ends = np.arange(1, bins + 1) * len(ordered) // bins - 1
-        edges = np.unique(ordered[ends])
-    else:
-        edges = ordered[fresh]
+    if np.count_nonzero(fresh) <= bins:
+        return ordered[fresh]
+    return np.unique(ordered[np.arange(1, bins + 1) * len(ordered) // bins - 1])
+
+
+def _codes(values: np.ndarray, bins: int) -> np.ndarray:
+    """The bin of each value, (R,) uint16."""
+    edges = ends_of_bins(values, bins)
     out = np.empty(len(values), np.uint16)
     for low in range(0, len(values), ROWS):
         part = slice(low, low + ROWS)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.stats.checks import check
-from analysis.stats.drafts import Drafts
+from analysis.stats.drafts import Drafts, runs
 from traces.loops import in_loop
 
 
@@ -51,6 +51,10 @@ class Outside(NamedTuple):
         stretch = np.searchsorted(self.begins, at, side="right") - 1
         ends = self.begins + np.diff(self.offsets)
         return np.where(stretch >= 0, np.maximum(ends[stretch] - at, 0), 0)
+
+    def runs(self, accepted: np.ndarray) -> Drafts:
+        """The unbroken runs of accepted tokens, which a loop cuts off: see `drafts.runs`, (R,)."""
+        return self.by_prompt(runs(accepted[self.rows], self.offsets))
 
     def summed(self, sums: np.ndarray) -> np.ndarray:
         """Sums over stretches, (P, m), as sums over prompts, (S, m)."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from analysis.stats.checks import check
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins
+from analysis.stats.correlation import ends_of_bins
 
 BINS = 512
 
@@ -37,10 +38,7 @@ def auc(
         StatsError: NaN or lengths that differ.
     """
     check(offsets, score=score, accepted=accepted)
-    edges = np.unique(score)
-    if len(edges) > BINS:
-        ends = np.arange(1, BINS + 1) * len(score) // BINS - 1
-        edges = np.unique(np.sort(score)[ends])
+    edges = ends_of_bins(score, BINS)
 
     def columns(rows: slice) -> tuple[np.ndarray, list[np.ndarray]]:
         return np.searchsorted(edges, score[rows]), [accepted[rows]]

@@ -24,8 +24,7 @@ def optimal_lengths(plot: Plot) -> None:
     accepted, masks = plot.trace.positions("accepted"), groups(plot.trace)
     taken = {"": drafts.runs(accepted, layout.offsets)}
     if (left := looped.outside) is not None:
-        runs = drafts.runs(accepted[left.rows], left.offsets)
-        taken[", outside of loops"] = left.by_prompt(runs)
+        taken[", outside of loops"] = left.runs(accepted)
     each = {
         (task, end): optimal.lengths(taken[end].of_prompts(some))
         for end in taken

@@ -56,9 +56,7 @@ def _runs(study: Study) -> tuple[drafts.Drafts, drafts.Drafts | None]:
     """Runs of accepted tokens, and those outside of loops if there are any loops."""
     accepted, left = study.trace.positions("accepted"), study.loops.outside
     whole = drafts.runs(accepted, study.path.offsets)
-    if left is None:
-        return whole, None
-    return whole, left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+    return whole, None if left is None else left.runs(accepted)
 
 
 def _choose(plot: Plot, runs: drafts.Drafts, task: np.ndarray, each: int) -> None:

@@ -69,8 +69,7 @@ def _found(plot: Plot, lengths: np.ndarray) -> list[_ExpectedLengths]:
         return found
     apart = confidence[left.rows], left.cut(layout.ahead), left.offsets
     outside = [acceptance_length.prediction(*apart, int(k), by=left.summed) for k in lengths]
-    runs = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
-    alpha = iid.run_lengths(runs).alpha
+    alpha = iid.run_lengths(left.runs(accepted)).alpha
     return [*found, _ExpectedLengths(", outside of loops", outside, alpha.value or 0.0)]
 
 
