@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,44 +21,41 @@ from analysis.trained import ArmRun, Trained, run
 from traces.messages import how_many
 
 
-class TrainedRow(NamedTuple):
-    """A row of one of PARD-2's tables of training.
+class TrainedTable(NamedTuple):
+    """One of PARD-2's tables of training, which compares its rows with its first.
 
     Attributes:
-        table: that it is in.
-        row: its name there.
-        run: how the drafter was trained, and runs.
+        printed: the paper's.
+        rows: how the drafter of each row was trained, and runs.
     """
 
-    table: PaperTable
-    row: str
-    run: ArmRun
+    printed: PaperTable
+    rows: Mapping[str, ArmRun]
 
 
-TABLE_3 = (
-    *(
-        TrainedRow(paper.TABLE_3, f"γ = {decay}", run(f"decay={decay}", "one"))
-        for decay in paper.DECAYS
+TABLES = {
+    "Table 3": TrainedTable(
+        paper.TABLE_3,
+        {f"γ = {decay}": run(f"decay={decay}", "one") for decay in paper.DECAYS}
+        | {"CAT": run("cat", "one")},
     ),
-    TrainedRow(paper.TABLE_3, "CAT", run("cat", "one")),
-)
-TABLE_4 = (
-    TrainedRow(paper.TABLE_4, "without", run("cat", "four", rho=0.0)),
-    *(
-        TrainedRow(paper.TABLE_4, f"ρ = {rho}", run("cat", "four", rho=rho))
-        for rho in (0.5, 0.2, 0.1)
+    "Table 4": TrainedTable(
+        paper.TABLE_4,
+        {"without": run("cat", "four", rho=0.0)}
+        | {f"ρ = {rho}": run("cat", "four", rho=rho) for rho in (0.5, 0.2, 0.1)},
     ),
-)
-TABLE_5 = (
-    TrainedRow(paper.TABLE_5, "PARD, 8, 8", run("pard", "none", 8, 8)),
-    TrainedRow(paper.TABLE_5, "+ features, 8, 8", run("pard", "one", 8, 8)),
-    TrainedRow(paper.TABLE_5, "+ features, 16, 8", run("pard", "one", 16, 8)),
-    TrainedRow(paper.TABLE_5, "+ features + CAT, 16, 8", run("cat", "one", 16, 8)),
-    TrainedRow(paper.TABLE_5, "+ features + CAT, 16, 16", run("cat", "one")),
-    TrainedRow(paper.TABLE_5, "+ four layers + CAT, 16, 16", run("cat", "four")),
-)
-TABLES = {"Table 3": TABLE_3, "Table 4": TABLE_4, "Table 5": TABLE_5}
-"""Each compares its rows with its first."""
+    "Table 5": TrainedTable(
+        paper.TABLE_5,
+        {
+            "PARD, 8, 8": run("pard", "none", 8, 8),
+            "+ features, 8, 8": run("pard", "one", 8, 8),
+            "+ features, 16, 8": run("pard", "one", 16, 8),
+            "+ features + CAT, 16, 8": run("cat", "one", 16, 8),
+            "+ features + CAT, 16, 16": run("cat", "one"),
+            "+ four layers + CAT, 16, 16": run("cat", "four"),
+        },
+    ),
+}
 
 
 class TrainedCells(NamedTuple):
@@ -77,26 +74,25 @@ class TrainedCells(NamedTuple):
     printed: float
 
 
-def filled(found: Trained, rows: Sequence[TrainedRow]) -> list[tuple[TrainedRow, TrainedCells]]:
+def filled(found: Trained, table: TrainedTable) -> dict[str, TrainedCells]:
     """The rows of a table whose arms were trained.
 
     Raises:
         MissingError: the first was not.
     """
-    first = rows[0]
+    first, *_ = table.rows
     loops = found.study.loops.outside is not None
-    filled = []
-    for row in rows:
+    filled = {}
+    for row, arm in table.rows.items():
         try:
-            whole = found.tau(*row.run)
-            apart = found.tau(*row.run, apart=True) if loops else Estimate(None, None, None, 0)
-            gain = found.gain(row.run, first.run, loops)
+            whole = found.tau(*arm)
+            apart = found.tau(*arm, apart=True) if loops else Estimate(None, None, None, 0)
+            gain = found.gain(arm, table.rows[first], loops)
         except MissingError:
-            if row is first:
+            if row == first:
                 raise
             continue
-        printed = row.table.tau(row.row, first.row)
-        filled.append((row, TrainedCells(whole, apart, gain, printed)))
+        filled[row] = TrainedCells(whole, apart, gain, table.printed.tau(row, first))
     return filled
 
 
@@ -107,17 +103,17 @@ def parallel_training(plot: Plot) -> None:
     labels: dict[float, str] = {}  # by height
     mine, printed, compared, height = [], [], [], 0.0
     for name, table in TABLES.items():
-        for row, cell in filled(found, table):
-            arm, mode, length = row.run
-            labels[height] = f"{name[-1]}: {row.row} ({_short(cell)})"
+        for row, cell in filled(found, table).items():
+            arm, mode, length = table.rows[row]
+            labels[height] = f"{name[-1]}: {row} ({_short(cell)})"
             mine.append(cell.gain)
             printed.append((cell.printed, height))
-            compared += [cell.gain] if row.row not in _FIRST else []
-            facts = {"table": name, "row": row.row, "loss": arm.loss, "mode": mode}
+            compared += [cell.gain] if row not in _FIRST else []
+            facts = {"table": name, "row": row, "loss": arm.loss, "mode": mode}
             facts |= {"features": arm.features, "rho": arm.rho}
             facts |= {"seeds": len(found.seeds(arm, mode))}
             facts |= {"trained_k": arm.block, "k": length, "paper": cell.printed}
-            facts |= {"paper_tau": row.table[row.row].tau} | cells(cell.gain, "tau_ratio")
+            facts |= {"paper_tau": table.printed[row].tau} | cells(cell.gain, "tau_ratio")
             facts |= cells(cell.tau, "accepted_per_step") | cells(cell.apart, APART)
             plot.rows.append(facts)
             height -= 1.0
@@ -141,7 +137,7 @@ def parallel_training(plot: Plot) -> None:
     )
 
 
-_FIRST = {table[0].row for table in TABLES.values()}
+_FIRST = {next(iter(table.rows)) for table in TABLES.values()}
 
 
 def _short(cell: TrainedCells) -> str:

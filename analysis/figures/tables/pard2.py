@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from analysis.drafters import side_by_side
 from analysis.figures.measures import APART, accepted, apart, cell, speedup
-from analysis.figures.pard2.parallel_training import TABLE_3, TABLE_4, TABLE_5, TrainedRow, filled
+from analysis.figures.pard2.parallel_training import TABLES as TRAINED
+from analysis.figures.pard2.parallel_training import TrainedTable, filled
 from analysis.figures.tables.form import FilledTable
 from analysis.labelled_replays import chosen
 from analysis.replays import ALONE, Replays, groups
 from analysis.trained import Trained
 
 
-def training(source: str, rows: Sequence[TrainedRow]) -> Callable[[Replays], FilledTable]:
+def training(source: str, table: TrainedTable) -> Callable[[Replays], FilledTable]:
     """One of PARD-2's tables of how a drafter is trained, beside its own numbers."""
 
     def made(at: Replays) -> FilledTable:
         found, masks = Trained(at.study), groups(at.trace)
         body, seeds = [], set()
-        for row, known in filled(found, rows):
-            tau = [cell(found.tau(*row.run, some=some)) for some in masks.values()]
+        for row, known in filled(found, table).items():
+            arm = table.rows[row]
+            tau = [cell(found.tau(*arm, some=some)) for some in masks.values()]
             tau += [cell(known.apart)] if known.apart.value is not None else []
-            gain = "1" if row is rows[0] else cell(known.gain)
-            body.append([row.row, *tau, gain, f"{known.printed:.3f}"])
-            seeds.add(len(found.seeds(row.run.arm, row.run.mode)))
+            gain = cell(known.gain) if body else "1"
+            body.append([row, *tau, gain, f"{known.printed:.3f}"])
+            seeds.add(len(found.seeds(arm.arm, arm.mode)))
         apart = [APART] if at.study.loops.outside is not None else []
         heads = ["row", *(f"τ, {task}" for task in masks), *apart, "÷ first row", "paper's"]
         note = (
@@ -57,7 +59,5 @@ def drafters(at: Replays) -> FilledTable:
 
 TABLES = (
     drafters,
-    training("PARD-2 Table 3", TABLE_3),
-    training("PARD-2 Table 4", TABLE_4),
-    training("PARD-2 Table 5", TABLE_5),
+    *(training(f"PARD-2 {name}", table) for name, table in TRAINED.items()),
 )
