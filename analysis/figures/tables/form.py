@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -69,16 +69,6 @@ WORDS: dict[str, Callable[[Replays], str]] = {
 """What notes say of a trace and its settings."""
 
 
-class _Words:
-    """The words of a trace by name, made when they are asked for."""
-
-    def __init__(self, at: Replays) -> None:
-        self.at = at
-
-    def __getitem__(self, name: str) -> str:
-        return WORDS[name](self.at)
-
-
 class FilledTable(NamedTuple):
     """A table.
 
@@ -109,22 +99,32 @@ def fill(form: Form, at: Replays) -> FilledTable:
         UserError: the trace cannot give it.
     """
     found, gone = _rows(form, at)
-    measures = dict(_measures(form, at))
+    columns: dict[str, Measure | Mapping[str, str]] = {}
+    for name, column in form.columns.items():
+        if not isinstance(column, LoopFree):
+            columns[name] = column
+        elif free := apart(at, column.bonus):
+            columns[APART] = free
     masks = groups(at.trace)
     every = {"": np.ones(at.trace.n_sequences, bool)}
 
     def cells(name: str, masks: Mapping[str, np.ndarray]) -> list[str]:
-        return [one(name, found[name], m) for m in masks.values() for one in measures.values()]
+        return [
+            column[name] if isinstance(column, Mapping) else column(found[name], some)
+            for some in masks.values()
+            for column in columns.values()
+        ]
 
     if form.tasks == "rows":
-        heads = ["task", form.head, *measures]
+        heads = ["task", form.head, *columns]
         rows = [[task, n, *cells(n, {"": m})] for task, m in masks.items() for n in found]
     elif form.tasks == "columns":
-        names = [f"{task}: {one}" if one else task for task in masks for one in measures]
+        names = [f"{task}: {one}" if one else task for task in masks for one in columns]
         heads, rows = [form.head, *names], [[name, *cells(name, masks)] for name in found]
     else:
-        heads, rows = [form.head, *measures], [[name, *cells(name, every)] for name in found]
-    note = " ".join([form.note.format_map(_Words(at)), *without(gone)])
+        heads, rows = [form.head, *columns], [[name, *cells(name, every)] for name in found]
+    words = {name: say(at) for name, say in WORDS.items() if f"{{{name}}}" in form.note}
+    note = " ".join([form.note.format(**words), *without(gone)])
     return FilledTable(form.figure, form.source, heads, rows, note)
 
 
@@ -136,21 +136,6 @@ def _rows(form: Form, at: Replays) -> tuple[Rows, dict[str, str]]:
         found = dict(form.rows(at))
     more, gone = replays(at.study, form.arms, at.cost) if form.arms else ({}, {})
     return found | more, gone
-
-
-def _measures(
-    form: Form, at: Replays
-) -> Iterator[tuple[str, Callable[[str, Replayed, np.ndarray], str]]]:
-    """What stands in each column of a row, by the column's name."""
-    for name, column in form.columns.items():
-        if isinstance(column, LoopFree):
-            free = apart(at, column.bonus)
-            if free is not None:
-                yield APART, lambda _, one, some, free=free: free(one, some)
-        elif isinstance(column, Mapping):
-            yield name, lambda row, one, some, printed=column: printed[row]
-        else:
-            yield name, lambda _, one, some, measure=column: measure(one, some)
 
 
 def made(table: Callable[[Replays], FilledTable], at: Replays) -> FilledTable:
