@@ -15,7 +15,7 @@ from analysis.compare.measures import Measured, measured
 from analysis.compare.ranks import Ranked, Ranking, ranking
 from analysis.compare.result import Compared, Pair
 from analysis.compare.seconds import DEFAULTS, Replayer, on_both
-from analysis.compare.sides import Prompts, Side, prompts_of, sides
+from analysis.compare.sides import Prompts, prompts_of, sides
 from analysis.labelled_replays import without
 from analysis.replays import FAMILIES
 from analysis.study import FirstToken, MissingError
@@ -159,8 +159,9 @@ def _notes(
     first, second = (replayer.side for replayer in replayers)
     said = [f"{where}: no {'; '.join(names)}: {why}" for (where, why), names in missing.items()]
     if not timed:
+        untimed = [side.name for side in (first, second) if side.trace.latency() is None]
         said.append(
-            f"no times with {' and '.join(_untimed(first, second))}: passes of the target are"
+            f"no times with {' and '.join(untimed)}: passes of the target are"
             " counted instead and drafting is free, so long drafts win, and nothing is"
             " tuned; --cost gives times"
         )
@@ -174,8 +175,3 @@ def _notes(
     said += [line if len(names) == 2 else f"{names[0]}: {line}" for line, names in remarks.items()]
     fewest = min(map(len, prompts.each))
     return tuple(dict.fromkeys([*said, *([few(fewest)] if few(fewest) else [])]))
-
-
-def _untimed(*both: Side) -> list[str]:
-    """Names of those that have no times of their own."""
-    return [side.name for side in both if side.trace.latency() is None]

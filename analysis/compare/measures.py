@@ -70,42 +70,27 @@ def measured(
     pairs = list(zip((first, second), prompts.each, strict=True))
     deepest = min(first.trace.max_draft, second.trace.max_draft)
     for measure in MEASURES:
-        sums = [_sums(measure, side, rows, deepest) for side, rows in pairs]
-        for side, one in zip((first, second), sums, strict=True):
-            if isinstance(one, str):
-                missing.setdefault((side.name, one), []).append(measure.name)
-        if all(isinstance(one, str) for one in sums):
+        sums, each = [], []
+        for side, rows in pairs:
+            try:
+                there = measure.sums(side.at, deepest)[rows]
+                if not there[:, 1].any():
+                    raise MissingError("nothing to count")
+            except UserError as error:
+                missing.setdefault((side.name, str(error)), []).append(measure.name)
+                each.append(Estimate(None, None, None, 0, str(error)))
+                continue
+            sums.append(there)
+            each.append(clusters.ratio(there[:, 0], there[:, 1], confidence))
+        if not sums:
             continue
-        found.append(_compared(measure, sums, prompts, confidence))
+        difference = Estimate(None, None, None, 0, "one of them does not have it")
+        if len(sums) == 2:
+            (difference,) = between(sums[0], sums[1], _less, prompts.pairing, confidence)
+        found.append(Measured(measure.name, measure.form, each[0], each[1], difference))
     for side in (first, second):
         side.at.study.make_room()
     return found, missing
-
-
-def _sums(measure: Measure, side: Side, rows: np.ndarray, deepest: int) -> np.ndarray | str:
-    """Of the prompts that count, (S, 2); or why there are none."""
-    try:
-        found = measure.sums(side.at, deepest)[rows]
-    except UserError as error:
-        return str(error)
-    return found if found[:, 1].any() else "nothing to count"
-
-
-def _compared(
-    measure: Measure, sums: list[np.ndarray | str], prompts: Prompts, confidence: float
-) -> Measured:
-    one, other = sums
-    first, second = (
-        Estimate(None, None, None, 0, each)
-        if isinstance(each, str)
-        else clusters.ratio(each[:, 0], each[:, 1], confidence)
-        for each in sums
-    )
-    if isinstance(one, str) or isinstance(other, str):
-        difference = Estimate(None, None, None, 0, "one of them does not have it")
-    else:
-        (difference,) = between(one, other, _less, prompts.pairing, confidence)
-    return Measured(measure.name, measure.form, first, second, difference)
 
 
 def _less(first: np.ndarray, second: np.ndarray) -> np.ndarray:
