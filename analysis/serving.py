@@ -6,17 +6,17 @@ falls below 1, how many requests a second a server can take, what its batches do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from analysis import priced
 from analysis.labelled_replays import without
 from analysis.stats import Estimate
-from analysis.study import MissingError, Study
+from analysis.study import MissingError, Study, attached
 from analysis.token_drafters import PREFERRED
 from simkit.drafters import layout_of
 from simkit.serving import Engine, Served, ServingRun, View, parse, serve
@@ -28,10 +28,13 @@ from traces.trace import OWN, Trace
 
 COST = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
 """Of an H200, where no cost is given: times of a trace are seldom those of batches."""
+T = TypeVar("T")
 SEEDS = 5
 LEVEL = 0.95  # of intervals
 ALONE = "none"
 LARGEST = 64  # requests that run at once, where they come by themselves
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
+"""Arrival rates, over what the target alone can take."""
 LEAST, EACH = 48, 16
 """Requests of a run in a closed loop: `EACH` for each in flight, and so many at least.
 
@@ -90,6 +93,11 @@ class LoadCurve:
     def estimate(self, k: int, values: np.ndarray, measure: str = "") -> Estimate:
         """The mean of (S,) values of the seeds of load k, and its interval over prompts."""
         return estimate(values, self.samples[k], self.prompts[k], measure)
+
+    def over(self, other: LoadCurve, k: int) -> Estimate:
+        """Its steady tokens a second under load k over another's, seed by seed."""
+        mine, base = (one.seeds["steady_tokens_s"][k] for one in (self, other))
+        return self.estimate(k, mine / base)
 
 
 @dataclass(frozen=True)
@@ -182,17 +190,23 @@ def _usable(
     trace: Trace, controllers: Sequence[str], cost: AnyCost, calls: Iterable[dict[str, Any]]
 ) -> tuple[list[str], dict[str, str]]:
     """Those that this trace can give, and why others are missing."""
-    usable, why = [], {}
+    found, why = _each(controllers, lambda one: [serve(trace, one, cost, **how) for how in calls])
+    return list(found), why
+
+
+def _each(
+    controllers: Iterable[str], serve_one: Callable[[str], T]
+) -> tuple[dict[str, T], dict[str, str]]:
+    """What each controller gives, and why others are missing, by label."""
+    found, why = {}, {}
     for label in controllers:
         try:
-            for how in calls:
-                serve(trace, label, cost, **how)
-            usable.append(label)
+            found[label] = serve_one(label)
         except UserError as error:
             why[label] = str(error)
-    if not usable:
+    if not found:
         raise MissingError(next(iter(why.values()), "no controller is given"))
-    return usable, why
+    return found, why
 
 
 def _curve(label: str, first: str, parts: Iterable[Served]) -> LoadCurve:
@@ -289,13 +303,9 @@ def of_kinds(study: Study) -> dict[str, Trace]:
     recording = trace.recording or trace
     if recording.path is None or not recording.drafters:
         return {OWN: trace}
-    names = ([] if recording.manifest.kind == "target" else [OWN]) + recording.drafters
+    own = [] if recording.manifest.kind == "target" else [(OWN, recording)]
     chosen: dict[str, tuple[str, Trace]] = {}
-    for name in names:
-        try:
-            one = recording.with_drafter(name)
-        except UserError:  # half attached
-            continue
+    for name, one in [*own, *attached(recording)]:
         kind = (one.manifest.spec or OWN).split("(")[0] if name != OWN else OWN
         if kind in PREFERRED:
             before = chosen.get("lookup", (PREFERRED[-1], one))[0]
@@ -307,12 +317,13 @@ def of_kinds(study: Study) -> dict[str, Trace]:
 
 
 def priced_as(traces: Mapping[str, Trace], cost: AnyCost | None) -> str:
-    """What to say of drafters whose passes a made-up or an atlas's draft model stands for."""
+    """The cost in words, and for whose passes its draft model stands, made up or an atlas's."""
+    said = f"{COST if cost is None else cost}. "
     if cost is not None and not str(cost).startswith("atlas"):
-        return ""
+        return said
     others = [n for n, one in traces.items() if layout_of(one).paid not in ("token", "none")]
     names = " and ".join(others)
-    return f"Passes of {names} are priced as the cost's draft model's." if others else ""
+    return said + (f"Passes of {names} are priced as the cost's draft model's." if others else "")
 
 
 def burst(rate: float, requests: int, seed: int = 0, times: float = 4.0) -> np.ndarray:
@@ -352,15 +363,7 @@ def served(
     engine = Engine(max_batch=LARGEST, extrapolate=True)
     how: dict[str, Any] = {"arrivals": times, "requests": len(times), "seeds": seed + 1}
     how |= {"engine": engine, "first_token": study.first_token}
-    runs, why = {}, {}
-    for label in controllers:
-        try:
-            runs[label] = noted(study.trace, [label], given, **how).runs[seed]
-        except UserError as error:
-            why[label] = str(error)
-    if not runs:
-        raise MissingError(next(iter(why.values()), "no controller is given"))
-    return runs, why
+    return _each(controllers, lambda one: noted(study.trace, [one], given, **how).runs[seed])
 
 
 def over_time(run: ServingRun, edges: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
 from typing import Literal, TypeVar, cast
 
 from analysis.stats.loops import Loops, split
@@ -57,7 +59,6 @@ class Study:
         self.trace = trace if isinstance(trace, Trace) else load(trace)
         self.first_token: FirstToken = first_token
         self._layout: Layout | None = None
-        self._loops: Loops | None = None
         self._kept: OrderedDict[tuple[AnyCost | None, tuple[int, ...]], object] = OrderedDict()
 
     @property
@@ -67,17 +68,18 @@ class Study:
             self._layout = layout_of(self.trace)
         return self._layout
 
-    @property
+    @cached_property
     def loops(self) -> Loops:
         """Where the outputs loop; raises as `loops_of` does."""
-        if self._loops is None:
-            self._loops = loops_of(self.trace)
-        return self._loops
+        return loops_of(self.trace)
 
     @property
     def path(self) -> PathLayout:
         """The rows of the output; MissingError for a lattice."""
-        return _on_path(self.layout)
+        layout = self.layout
+        if not isinstance(layout, PathLayout):
+            raise MissingError("the trace is a lattice: it has no rows on a path")
+        return layout
 
     def need_draft_model(self) -> None:
         """Refuse what means a draft model of its own.
@@ -151,15 +153,16 @@ def loops_of(trace: Trace) -> Loops:
     return split(tokens, trace.position_offsets)
 
 
+def attached(recording: Trace) -> Iterator[tuple[str, Trace]]:
+    """The drafters that were attached to a recording, each with its name, but for half attached."""
+    for name in recording.drafters:
+        with suppress(UserError):
+            yield name, recording.with_drafter(name)
+
+
 def study_of(given: AnyTrace | Study, first_token: FirstToken = "draft") -> Study:
     """A study that there is, or one of a trace; raises as `Study` does."""
     return given if isinstance(given, Study) else Study(given, first_token)
-
-
-def _on_path(layout: Layout) -> PathLayout:
-    if not isinstance(layout, PathLayout):
-        raise MissingError("the trace is a lattice: it has no rows on a path")
-    return layout
 
 
 def _stamp(cost: AnyCost | None) -> tuple[int, ...]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from analysis.serving import ALONE, Curves, LoadCurve, closed, curves
+from analysis.serving import ALONE, Curves, closed, curves
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.errors import PolicyError
@@ -92,16 +90,11 @@ def tree_map(
             there = [spec for spec in trees_of(n) if spec in found.of]
             if there:
                 tree = _best(found, there, k)
-                over = _ratio(found.of[tree], found.of[chain], k)
-                alone = _ratio(found.of[chain], found.of[ALONE], k)
+                over = found.of[tree].over(found.of[chain], k)
+                alone = found.of[chain].over(found.of[ALONE], k)
                 cells.append(MapCell(n, at, tree, chain, over, alone))
     return TreeMap(cells, found.gone)
 
 
 def _best(found: Curves, specs: list[str], k: int) -> str:
     return max(specs, key=lambda spec: found.of[spec].seeds["steady_tokens_s"][k].mean())
-
-
-def _ratio(one: LoadCurve, other: LoadCurve, k: int) -> Estimate:
-    name = "steady_tokens_s"
-    return one.estimate(k, np.asarray(one.seeds[name][k] / other.seeds[name][k]))

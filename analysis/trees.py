@@ -11,7 +11,7 @@ from analysis.labelled_replays import replays, tuned, without
 from analysis.replays import FAMILIES, Replayed, of
 from analysis.speeds import speed, speedup
 from analysis.stats import Estimate, clusters
-from analysis.study import MissingError, Study
+from analysis.study import MissingError, Study, attached
 from simkit.drafters.tree import TreeLayout
 from simkit.simulator.arguments import AnyCost
 from simkit.trees.growing import Growing
@@ -41,14 +41,7 @@ def tree_study(study: Study) -> Study:
     trace = study.trace
     if trace.manifest.kind == "tree":
         return study
-    found = []
-    for name in trace.drafters:
-        try:
-            one = trace.with_drafter(name)
-        except UserError:  # half attached
-            continue
-        if one.manifest.kind == "tree":
-            found.append(one)
+    found = [one for _, one in attached(trace) if one.manifest.kind == "tree"]
     if not found:
         raise MissingError(NEEDS)
     found.sort(key=lambda one: not (one.manifest.spec or "").startswith("feature"))

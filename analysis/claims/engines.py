@@ -60,8 +60,7 @@ def check_priced(at: Evidence) -> None:
 def ratio(found: Mapping[str, LoadCurve], one: str, other: str, size: int) -> Estimate:
     """Throughput under one controller over that under another, with so many in flight."""
     k = int(np.flatnonzero(found[one].at == size)[0])
-    mine, base = (found[name].seeds["steady_tokens_s"][k] for name in (one, other))
-    return found[one].estimate(k, mine / base)
+    return found[one].over(found[other], k)
 
 
 def whole_draft(at: Evidence) -> Trace:

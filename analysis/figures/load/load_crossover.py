@@ -54,8 +54,7 @@ def load_crossover(
         "Throughput by concurrency",
         f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each one in flight;"
         f" bars: 95% CI; outcomes are exact,"
-        f" the schedule is simulated. {COST if cost is None else cost}."
-        f" {priced_as({'the drafter': plot.trace}, cost)}",
+        f" the schedule is simulated. {priced_as({'the drafter': plot.trace}, cost)}",
     )
 
 

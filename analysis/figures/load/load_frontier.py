@@ -40,7 +40,7 @@ def load_frontier(
         batches: requests in flight, ascending.
         seeds: runs of each.
     """
-    traces, priced = of_kinds(plot.study), COST if cost is None else cost
+    traces = of_kinds(plot.study)
     drawn: list[tuple[str, LoadCurve]] = []
     for name, trace in traces.items():
         try:
@@ -62,8 +62,7 @@ def load_frontier(
         "Tokens a second for a user and of the device",
         f"Numbers: requests in flight. {how_many(seeds, 'run')},"
         f" {how_many(serving.EACH, 'request')} for each one; bars: 95% CI;"
-        f" outcomes are exact, the schedule is simulated. {priced}."
-        f" {priced_as(traces, cost)}",
+        f" outcomes are exact, the schedule is simulated. {priced_as(traces, cost)}",
     )
 
 

@@ -6,14 +6,12 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.styles import GREY
 from analysis.figures.rows import cells
 from analysis.series_styles import of_controller
-from analysis.serving import ALONE, COST, At, alone, capacity, curves, priced_as
+from analysis.serving import ALONE, COST, SHARES, At, alone, capacity, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
 
 CONTROLLERS = ("static(1)", "static(3)", "ema", "by_batch", "goodput")
-SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
-"""Arrival rates, over what the target alone can take."""
 TTFT, TPOT = 10.0, 1.25
 """Limits where none are given: so many times what a request takes alone, without drafts."""
 REQUESTS = 240
@@ -61,8 +59,7 @@ def load_goodput(
         "Requests served in time, by arrival rate",
         f"In time: {kept}. {how_many(seeds, 'run')} of {how_many(REQUESTS, 'request')}; bars:"
         f" 95% CI; outcomes are exact,"
-        f" the schedule is simulated. {COST if cost is None else cost}."
-        f" {priced_as({'the drafter': plot.trace}, cost)}",
+        f" the schedule is simulated. {priced_as({'the drafter': plot.trace}, cost)}",
     )
 
 

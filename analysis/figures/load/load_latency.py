@@ -15,6 +15,7 @@ from analysis.serving import (
     ALONE,
     COST,
     LARGEST,
+    SHARES,
     At,
     Curves,
     LoadCurve,
@@ -27,8 +28,6 @@ from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
 
 CONTROLLERS = ("static(1)", "static(3)", "ema")
-SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
-"""Arrival rates, over what the target alone can take."""
 REQUESTS = 240
 MEASURES = {"ttft_s": "to the first token, ms", "tpot_s": "per token, ms"}
 
@@ -69,7 +68,6 @@ def load_latency(
         f" {how_many(REQUESTS, 'request')}; bars: 95% CI;"
         f" outcomes are exact, the schedule is simulated. Saturated, with {LARGEST} in flight,"
         f" requests a second: {shown}."
-        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )
 

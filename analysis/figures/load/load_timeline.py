@@ -63,7 +63,6 @@ def load_timeline(
         f"Top: draft tokens verified a step. One run of {how_many(requests, 'request')}, at most"
         f" {LARGEST} at once; grey: {TIMES:g} times as many arrivals a second;"
         " outcomes are exact, the schedule is simulated."
-        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )
 

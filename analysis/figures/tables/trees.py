@@ -6,10 +6,9 @@ from analysis.figures.measures import speedup, tokens
 from analysis.figures.tables.form import FilledTable, Form, Rows, fill
 from analysis.labelled_replays import replays
 from analysis.replays import Replays
-from analysis.study import MissingError, Study
+from analysis.study import MissingError, Study, attached
 from analysis.trees import ON_TREES, exits, has_head, own_beam
 from simkit.simulator.arguments import AnyCost
-from traces.errors import UserError
 
 EAGLE_1 = (
     "[[0], [1], [2], [3], [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0],"
@@ -61,14 +60,7 @@ def head_methods(at: Replays) -> FilledTable:
 
 def _medusa(study: Study, cost: AnyCost | None) -> Rows:
     """A fixed tree of the marginals of a parallel drafter that is attached beside, if there is."""
-    recording = study.trace.recording
-    if recording is None or recording.path is None:
-        return {}
-    for name in recording.drafters:
-        try:
-            one = recording.with_drafter(name)
-        except UserError:  # half attached
-            continue
+    for _, one in attached(study.trace.recording) if study.trace.recording else ():
         if one.manifest.kind == "tree" and (one.manifest.spec or "").startswith("parallel"):
             other = Study(one, study.first_token)
             spec = f"sequoia({MEDUSA_NODES}, by=ranks)"
