@@ -16,10 +16,10 @@ from analysis.figures.drawing.legends import below
 from analysis.figures.drawing.marks import look, points
 from analysis.figures.drawing.styles import FigureError, ink
 from analysis.figures.drawing.tasks import few
+from analysis.figures.measures import tau
 from analysis.figures.rows import Row, cells, missing
 from analysis.labelled_replays import replays, without
 from analysis.papers import PaperTable, TableRow
-from analysis.replays import Replayed
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
@@ -84,21 +84,17 @@ def compare(
             if arm.label in gone:
                 continue
             one, other = runs[arm.label], runs[against]
-            found = speed(one, other) if arm is not base else _one(one)
-            tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
+            alone = Estimate(1.0, None, None, len(one.total_s))
+            found = alone if arm is base else speed(one, other)
             speeds[name][i] = found
             row = {"arm": arm.label, "policy": one.spec, "cost": name, "against": against}
             row |= {"paper": printed[i], "paper_tau": arm.printed.tau}
-            rows.append(row | cells(found, "speed") | cells(tau, "accepted_per_step"))
+            rows.append(row | cells(found, "speed") | cells(tau(one.counts), "accepted_per_step"))
             notes += [note for note in missing([found]) if arm is not base]
     if not speeds:
         raise FigureError("; ".join(dict.fromkeys(why.values())))
     notes += [f"Not under {name}: {error}" for name, error in why.items()]
     return ComparedArms(rows, speeds, printed, list(dict.fromkeys(notes)))
-
-
-def _one(run: Replayed) -> Estimate:
-    return Estimate(1.0, None, None, len(run.total_s))
 
 
 def ranked(
@@ -114,11 +110,11 @@ def ranked(
         points(ax, at, [e for _, e in here], sideways=True, label=fill(name, _WIDE), **how)
     stars = [(x, n - 1 - i) for i, x in enumerate(found.printed) if x is not None]
     stars_at(ax, stars, paper)
-    tau: dict[str, dict[str, None]] = {}  # by arm; a tuned one may differ from cost to cost
+    taus: dict[str, dict[str, None]] = {}  # by arm; a tuned one may differ from cost to cost
     for row in found.rows:
         if row["accepted_per_step"]:
-            tau.setdefault(str(row["arm"]), {})[f"{row['accepted_per_step']:.2f}"] = None
-    shown = [a.label + (f"\nτ {', '.join(tau[a.label])}" if a.label in tau else "") for a in arms]
+            taus.setdefault(str(row["arm"]), {})[f"{row['accepted_per_step']:.2f}"] = None
+    shown = [a.label + (f"\nτ {', '.join(taus[a.label])}" if a.label in taus else "") for a in arms]
     ax.set_yticks(range(n - 1, -1, -1), shown)
     ax.axvline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel=f"speed ÷ speed of {against}", ylim=(-0.6, n - 0.4))

@@ -156,7 +156,8 @@ def figure(
             by: By = "task",
             **options: Any,
         ) -> Drawn:
-            _check_by(name, by, grouped)
+            if by != "task" and not grouped:
+                raise FigureError(f"{name}: does not compare tasks, so it cannot show {by}s")
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
             times = Priced(own="cost" in takes)
@@ -183,11 +184,6 @@ def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
     wrap_labels(plot.ax)
     spell_out(plot.ax)
     return tuple(dict.fromkeys((*first, *left_out(plot.ax), *plot.notes, *plot.gone)))
-
-
-def _check_by(name: str, by: By, grouped: bool) -> None:
-    if by != "task" and not grouped:
-        raise FigureError(f"{name}: does not compare tasks, so it cannot show {by}s")
 
 
 _SHARED = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 import numpy as np
 
 from analysis import outside_loops, speeds
+from analysis.figures.rows import Row, cells
 from analysis.replays import Replayed, Replays
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError
@@ -45,6 +47,12 @@ def tau(counts: Counts, some: np.ndarray | None = None) -> Estimate:
     return clusters.ratio(counts["accepted"][kept], counts["steps"][kept])
 
 
+def tau_cells(counts: Counts, free: Counts | None, some: np.ndarray | None = None) -> Row:
+    """τ, and τ outside of loops where there are any, for a row of a frame."""
+    found = cells(tau(counts, some), "accepted_per_step")
+    return found if free is None else found | cells(tau(free, some), PER_STEP_APART)
+
+
 def taus(mine: Counts, other: Counts) -> tuple[np.ndarray, ...]:
     """What `clusters.ratio_of_ratios` makes τ ÷ τ of."""
     return tuple(counts[name] for counts in (mine, other) for name in ("accepted", "steps"))
@@ -77,14 +85,12 @@ def apart(at: Replays, bonus: int = 0) -> Measure | None:
     except MissingError:
         return None
 
-    kept: dict[int, tuple[Replayed, dict[str, np.ndarray]]] = {}
+    counts_of = cache(partial(outside_loops.counts, at))
 
     def measured(one: Replayed, some: np.ndarray) -> str:
         if not bonus and not one.counts["drafted"].any():
             return "–"
-        if id(one) not in kept:
-            kept[id(one)] = one, outside_loops.counts(at, one)
-        counts = kept[id(one)][1]
+        counts = counts_of(one)
         found, steps = counts["accepted"], counts["steps"]
         return cell(clusters.ratio((found + bonus * steps)[some], steps[some]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from analysis.figures.rows import Row, Value, cells, frame, missing
 from analysis.groups import By, Groups
 from analysis.replays import Replayed, Replays, of
 from analysis.stats import Estimate
+from analysis.stats.binned import Curve
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
@@ -39,7 +41,6 @@ class Plot:
 
     def __init__(self, study: Study, ax: Axes, by: By = "task") -> None:
         self.study = study
-        self._groups: Groups | None = None
         self.by: By = by
         self.ax = ax
         self.rows: list[Row] = []
@@ -52,12 +53,10 @@ class Plot:
         """The study's."""
         return self.study.trace
 
-    @property
+    @cached_property
     def groups(self) -> Groups:
         """The trace's tasks, or spans: see `analysis.groups`."""
-        if self._groups is None:
-            self._groups = Groups(self.trace, self.by)
-        return self._groups
+        return Groups(self.trace, self.by)
 
     @property
     def prompts(self) -> str:
@@ -130,6 +129,21 @@ class Plot:
         """Draw estimates as `points` does, and keep each as a row: its facts, then NAME."""
         self.points(at, found, of, **how)
         self.keep(facts, found, name)
+
+    def curve(
+        self,
+        found: Curve,
+        facts: Mapping[str, Value],
+        column: str,
+        name: str = "value",
+        **how: Any,
+    ) -> None:
+        """Draw a curve as `series` does; a bin's row has its mean of x under COLUMN."""
+        each = [
+            {**facts, column: float(x), "rows": int(n)}
+            for x, n in zip(found.x, found.rows, strict=True)
+        ]
+        self.series(found.x, found.y, each, name, **how)
 
     def keep(
         self, facts: Iterable[Mapping[str, Value]], found: Sequence[Estimate], name: str = "value"

@@ -7,8 +7,7 @@ from analysis.drafters import side_by_side
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.axes import spread_ratios
 from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
-from analysis.figures.measures import PER_STEP_APART as APART
-from analysis.figures.measures import tau
+from analysis.figures.measures import tau_cells
 from analysis.figures.rows import cells
 from analysis.labelled_replays import cost_name
 from analysis.series_styles import drafters_of
@@ -41,8 +40,7 @@ def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
             row = {"drafter": name, "spec": at.trace.manifest.spec, plot.by: task}
             row |= {"setting": one.spec} | cells(e, "speedup")
             row |= cells(speedup(bound, some), "bound")
-            row |= cells(tau(one.counts, some), "accepted_per_step")
-            plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
+            plot.rows.append(row | tau_cells(one.counts, free.get(name), some))
     tasks_on(plot.ax, masks)
     plot.line_at_1()
     spread_ratios(plot.ax)

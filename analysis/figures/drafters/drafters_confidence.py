@@ -42,12 +42,8 @@ def drafters_confidence(plot: Plot, bins: int = 10) -> None:
         rank = correlation.correlation(x, y, offsets)
         label = name if rank.value is None else f"{name}, ρ = {rank.value:.2f}"
         row = {"drafter": name, "series": "accepted"}
-        facts = [
-            row | {"confidence": float(at_x), "rows": int(n)}
-            for at_x, n in zip(curve.x, curve.rows, strict=True)
-        ]
         drawn = {"of": [name] * len(curve.y), "label": label, **looks[name].line}
-        plot.series(curve.x, curve.y, facts, **drawn)
+        plot.curve(curve, row, "confidence", **drawn)
         plot.rows.append(row | {"series": "spearman", "rows": len(x)} | cells(rank))
     plot.ax.plot([0, 1], [0, 1], ":", color=ink(), linewidth=0.8)
     plot.ax.set(xlabel="target's probability of the output's token", ylabel="first token accepted")

@@ -73,16 +73,11 @@ def _draw(plot: Plot, name: str, some: DraftRows, look: SeriesStyle, bins: int) 
     """One drafter's overlap, and the estimate that is fitted to it."""
     edges = np.unique(np.quantile(some.draft_entropy, np.linspace(0, 1, bins + 1)))
     curve = binned.curve(some.draft_entropy, some.overlap, some.offsets, edges)
-    columns = some.draft_entropy, some.cross_entropy, some.overlap, some.offsets
-    fit = entropy.fit(*columns)
-    tight = entropy.tightness(*columns, c=fit.value or 0.0)
+    fit = entropy.fit(*some)
+    tight = entropy.tightness(*some, c=fit.value or 0.0)
     label = f"{name}, c = {fit.value:.2f}" if fit.value is not None else name
-    facts = [
-        {"drafter": name, "series": "overlap", "draft_entropy": float(h), "rows": int(n)}
-        for h, n in zip(curve.x, curve.rows, strict=True)
-    ]
-    of = [name] * len(curve.y)
-    plot.series(curve.x, curve.y, facts, of=of, label=label, **look.line)
+    drawn = {"of": [name] * len(curve.y), "label": label, **look.line}
+    plot.curve(curve, {"drafter": name, "series": "overlap"}, "draft_entropy", **drawn)
     x = np.linspace(0, float(edges[-1]), 60)
     guess = np.maximum(entropy.estimate(x, fit.value or 0.0), 0)
     plot.ax.plot(x, guess, ":", color=look.color, linewidth=0.9)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 
-def panels(ax: Axes, xlabel: str, ylabels: Sequence[str], gap: float = 0.07) -> list[Axes]:
+def panels(ax: Axes, xlabel: str, ylabels: Sequence[str]) -> list[Axes]:
     """Divide an Axes into panels, from top to bottom; it keeps the title and the legend.
 
     Args:
         ax: its own spines and ticks are hidden.
         xlabel: of the lowest panel.
         ylabels: of each.
-        gap: between two, as a share of the height.
     """
-    n = len(ylabels)
+    n, gap = len(ylabels), 0.07  # between two, as a share of the height
     height = (1 - gap * (n - 1)) / n
     found = []
     for k, ylabel in enumerate(ylabels):
@@ -44,8 +44,6 @@ def doubling(ax: Axes, which: str, ticks: Sequence[float]) -> None:
 
 def round_ticks(lo: float, hi: float, most: int = 8) -> list[float]:
     """Values 1, 2 and 5 times a power of ten from lo to hi; fewer of them if they are many."""
-    import math
-
     if not (0 < lo <= hi):
         return []
     powers = range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)

@@ -8,8 +8,7 @@ from analysis import outside_loops
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import reach
 from analysis.figures.drawing.styles import FigureError, ink
-from analysis.figures.measures import PER_STEP_APART as APART
-from analysis.figures.measures import Counts, tau, taus
+from analysis.figures.measures import Counts, tau_cells, taus
 from analysis.figures.rows import Row, cells
 from analysis.labelled_replays import against_fixed, choices, chosen
 from analysis.papers.pacer import TABLE_3
@@ -33,13 +32,14 @@ def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     if not base.counts["accepted"].any():
         raise FigureError("dynamic_policies: the best fixed length accepts no token")
     free = outside_loops.if_any(plot.under(cost), {"fixed": base, **found})
-    plot.rows = [{"policy": "fixed", "setting": base.spec} | _taus(base.counts, free.get("fixed"))]
+    plain: Row = {"policy": "fixed", "setting": base.spec}
+    plot.rows = [plain | tau_cells(base.counts, free.get("fixed"))]
     ratios = {name: _ratio(one.counts, base.counts) for name, one in found.items()}
     plot.missing([*speeds.values(), *ratios.values()])
     for name, one in found.items():
         look, x, y = of_policy(one.spec), ratios[name], speeds[name]
         row: Row = {"policy": name, "setting": one.spec} | _mark(plot, look, name, x, y)
-        row |= cells(y, "speed") | cells(x, "tau_ratio") | _taus(one.counts, free.get(name))
+        row |= cells(y, "speed") | cells(x, "tau_ratio") | tau_cells(one.counts, free.get(name))
         if free:
             apart = _ratio(free[name], free["fixed"])
             row |= cells(apart, "tau_ratio_outside")
@@ -73,12 +73,6 @@ def _mark(plot: Plot, look: SeriesStyle, name: str, x: Estimate, y: Estimate) ->
     how = {"marker": look.marker, "facecolors": "none", "edgecolors": look.color, "s": 45}
     plot.ax.scatter(tau_ratio, speed, **how)
     return {"paper_speed": speed, "paper_tau_ratio": tau_ratio}
-
-
-def _taus(counts: Counts, free: Counts | None) -> Row:
-    """τ, and τ outside of loops where there are any, for a row."""
-    found = cells(tau(counts), "accepted_per_step")
-    return found if free is None else found | cells(tau(free), APART)
 
 
 def _ratio(mine: Counts, other: Counts) -> Estimate:

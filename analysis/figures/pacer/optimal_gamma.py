@@ -28,7 +28,7 @@ def optimal_gamma(plot: Plot, cost: AnyCost | None = None, longest: int | None =
     seconds = np.array([one.total_s for one in runs.values()])
     base, masks = plot.under(cost).charge.baseline_s, groups(trace)
     speeds = {t: [speed(mine, base, some) for mine in seconds] for t, some in masks.items()}
-    shown, which = few({t: _fastest(found) for t, found in speeds.items()})
+    shown, which = few({t: max(e.value or 0.0 for e in found) for t, found in speeds.items()})
     for task, some in masks.items():
         found = speeds[task]
         (best,) = optimal.best_lengths(seconds[:, some], base[some], [task] * int(some.sum()))
@@ -51,10 +51,6 @@ def optimal_gamma(plot: Plot, cost: AnyCost | None = None, longest: int | None =
         f"Prompts: {n}; {plot.cost_name(cost)}; bars: 95% CI over prompts; rings: fastest γ.",
         which,
     )
-
-
-def _fastest(found: list[Estimate]) -> float:
-    return max((e.value for e in found if e.value is not None), default=0.0)
 
 
 def _course(

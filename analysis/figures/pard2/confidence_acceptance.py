@@ -23,11 +23,8 @@ def confidence_acceptance(plot: Plot, bins: int = 10) -> None:
     x, y = trace.positions("target_token_prob_raw"), trace.positions("accepted")
     found = binned.curve(x, y, trace.position_offsets, np.linspace(0, 1, bins + 1))
     rank = correlation.correlation(x, y, trace.position_offsets)
-    facts = [
-        {"confidence": float(at), "rows": int(n)} for at, n in zip(found.x, found.rows, strict=True)
-    ]
     label = f"Spearman ρ {text(rank, '.2f')}"
-    plot.series(found.x, found.y, facts, "accepted", label=label, **look(0))
+    plot.curve(found, {}, "confidence", "accepted", label=label, **look(0))
     ax.plot([0, 1], [0, 1], ":", color=ink(), linewidth=0.8, label="acceptance = confidence")
     plot.rows.append({"rows": len(x)} | cells(rank, "spearman"))
     if (left := looped.outside) is not None:

@@ -8,8 +8,7 @@ from analysis import outside_loops, token_drafters
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.axes import spread_ratios
 from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
-from analysis.figures.measures import PER_STEP_APART as APART
-from analysis.figures.measures import tau
+from analysis.figures.measures import tau_cells
 from analysis.figures.pacer.dynamic_policies import SHOWN
 from analysis.figures.rows import cells
 from analysis.replays import FAMILIES, Replayed, Replays
@@ -39,8 +38,8 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
         for (task, some), e in zip(masks.items(), speeds, strict=True):
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
             row = {"policy": name, plot.by: task, "setting": one.spec, "tokens_per_s": rate}
-            row |= cells(e, "speedup") | cells(tau(one.counts, some), "accepted_per_step")
-            plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
+            row |= cells(e, "speedup") | tau_cells(one.counts, free.get(name), some)
+            plot.rows.append(row)
     tasks_on(plot.ax, masks)
     plot.line_at_1()
     spread_ratios(plot.ax)

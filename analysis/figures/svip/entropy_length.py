@@ -49,9 +49,6 @@ def _curve(
     found = binned.curve(h, accepted, offsets, bins)
     rank = correlation.correlation(h, accepted, offsets)
     label = ("mean, Spearman ρ {}", "outside of loops, ρ {}")[k].format(text(rank, ".2f"))
-    facts = [
-        {"series": f"accepted{end}", "entropy_nats": float(x), "rows": int(n)}
-        for x, n in zip(found.x, found.rows, strict=True)
-    ]
-    plot.series(found.x, found.y, facts, "tokens", label=label, **look(k))
+    facts = {"series": f"accepted{end}"}
+    plot.curve(found, facts, "entropy_nats", "tokens", label=label, **look(k))
     plot.rows.append({"series": f"spearman{end}", "rows": len(h)} | cells(rank, "tokens"))
