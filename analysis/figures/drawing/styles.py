@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,7 @@ def settings_of(sheet: str | Path | None) -> dict[Any, Any]:
     if not Path(sheet).is_file():
         reading.refuse_url(sheet, FigureError)
         raise FigureError(f"style {str(sheet)!r} is neither a style of matplotlib nor a file")
-    said = _Said()
+    said = BufferingHandler(sys.maxsize)  # instead of lines among a command's own
     log = logging.getLogger("matplotlib")
     log.addHandler(said)
     kept, log.propagate = log.propagate, False
@@ -106,22 +108,12 @@ def settings_of(sheet: str | Path | None) -> dict[Any, Any]:
     finally:
         log.removeHandler(said)
         log.propagate = kept
-    if said.lines or not found:
-        reason = said.lines[0] if said.lines else "it holds no setting of matplotlib"
+    lines = "\n".join(record.getMessage() for record in said.buffer).splitlines()
+    reasons = [line for line in lines if line.strip()]
+    if reasons or not found:
+        reason = reasons[0] if reasons else "it holds no setting of matplotlib"
         raise FigureError(f"style {sheet}: {reason}")
     return _ours(found)
-
-
-class _Said(logging.Handler):
-    """What matplotlib has against a file, instead of lines among a command's own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the first line."""
-        self.lines += [line for line in record.getMessage().splitlines() if line.strip()][:1]
 
 
 def _ours(settings: Any) -> dict[Any, Any]:
