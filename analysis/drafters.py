@@ -29,11 +29,6 @@ class DrafterGroup(NamedTuple):
     replays: dict[str, Replays]
     gone: list[str]
 
-    @property
-    def specs(self) -> dict[str, str]:
-        """What was attached, by name."""
-        return {name: at.trace.manifest.spec or "" for name, at in self.replays.items()}
-
 
 def side_by_side(
     study: Study,

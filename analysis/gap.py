@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,12 +112,9 @@ def gap(
     choices = {choice.spec: choice.folds for choice in tuned.choices}
     notes = [*(where.charge.remarks if where.charge else [])]
     notes += together([*tuned.beyond, *prophet.beyond])
-    notes += _of_few(seconds, trace.n_sequences)
+    notes += [] if seconds["gap"].any() else [NO_GAP]
+    notes += few_below({None: trace.n_sequences})
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
-
-
-def _of_few(seconds: Mapping[str, np.ndarray], n_prompts: int) -> list[str]:
-    return [*([] if seconds["gap"].any() else [NO_GAP]), *few_below({None: n_prompts})]
 
 
 def _within(
@@ -133,17 +130,14 @@ def _within(
     for policy in pool:
         if not policy.takes_turns:
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
-    within = [_shortened(policy, deepest) for policy in pool]
+    within: list[Policy] = []
+    for policy in pool:
+        if (found := shortened(policy, deepest)) is None:
+            raise ReplayError(f"{policy} asks for longer drafts than max_draft (Γ) = {deepest}")
+        within.append(found)
     if within != pool:
         specs = [fixed, *within[len(settings(fixed)) :]]
     return specs, max(policy.max_draft for policy in within)
-
-
-def _shortened(policy: Policy, deepest: int) -> Policy:
-    found = shortened(policy, deepest)
-    if found is None:
-        raise ReplayError(f"{policy} asks for longer drafts than max_draft (Γ) = {deepest}")
-    return found
 
 
 def parts(

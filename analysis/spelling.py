@@ -36,13 +36,9 @@ def _vocabulary(file: Path) -> dict[int, str]:
     read = json.loads(file.read_text(encoding="utf-8"))
     vocabulary = read.get("model", {}).get("vocab", {})
     pairs = vocabulary.items() if isinstance(vocabulary, dict) else ()
-    letters = _bytes() if _by_bytes(read.get("decoder")) else None
+    letters = _bytes() if "ByteLevel" in json.dumps(read.get("decoder")) else None
     found = {int(token): _text(piece, letters) for piece, token in pairs}
     return found | {one["id"]: one["content"] for one in read.get("added_tokens", [])}
-
-
-def _by_bytes(decoder: object) -> bool:
-    return "ByteLevel" in json.dumps(decoder)
 
 
 def _text(piece: str, letters: dict[str, int] | None) -> str:

@@ -140,10 +140,8 @@ class Trained:
 
 def _accepted_and_steps(found: Drafts) -> np.ndarray:
     """(S, 2) of each prompt."""
-    offsets = found.offsets
-    steps = np.diff(offsets)
-    total = np.concatenate([[0], np.cumsum(found.accepted, dtype=np.int64)])
-    return np.stack([total[offsets[1:]] - total[offsets[:-1]], steps], 1)
+    accepted = clusters.by_prompt(found.offsets, lambda rows: [found.accepted[rows]])
+    return np.append(accepted, np.diff(found.offsets)[:, None], 1)
 
 
 def _over_seeds(sums: Sequence[np.ndarray], some: np.ndarray | None = None) -> Estimate:

@@ -53,7 +53,8 @@ def test_draws(name, study, tmp_path):
 def test_the_own_drafter_comes_first(study):
     found = side_by_side(study)
     assert list(found.replays) == ["own", *study.trace.drafters] and not found.gone
-    assert found.specs["suffix"] == "suffix()" and found.specs["own"] == ""
+    specs = {name: at.trace.manifest.spec for name, at in found.replays.items()}
+    assert specs["suffix"] == "suffix()" and not specs["own"]
 
 
 def test_a_drafter_finds_its_siblings(study):

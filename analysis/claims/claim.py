@@ -14,13 +14,13 @@ import numpy as np
 from analysis.claims.evidence import Evidence
 from analysis.claims.measure import measure, referred
 from analysis.claims.verdict import BELOW_1, Allowed
+from analysis.papers import PAPERS
 from analysis.replays import Replayed
 from analysis.speeds import factors, ratio
 from analysis.stats import Estimate, clusters, compare
 from traces.errors import UserError
 from traces.registry import Registry
 
-PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
 ENGINES = ("vLLM", "SGLang", "TensorRT-LLM", "SpecDecode-Bench")
 
 

@@ -69,30 +69,21 @@ TABLE_1 = {  # HumanEval, by preset
 }
 
 
-def _pair(
-    name: str,
-    runs: tuple[int, int, int, int],
-    window: int,
-    best_length: int | None = None,
-    *accepted: float,
-) -> PearlPair:
-    """What the other tables have of a pair of Table 1."""
+def _speedups(name: str) -> tuple[float, float]:
+    """Of plain speculation, and of PEARL."""
     plain, mine = (TABLE_1[name][row].speedup for row in ("Speculative", "PEARL"))
-    return PearlPair(*runs, plain or 0.0, mine or 0.0, window, best_length, *accepted)
+    return plain or 0.0, mine or 0.0
 
 
 PAIRS = {  # by preset
-    DEEPSEEK: _pair(DEEPSEEK, (140500, 35125, 181864, 45466), 4, 8, 7.23, 29.65),
-    "pearl:deepseek-6.7b-33b": _pair(
-        "pearl:deepseek-6.7b-33b", (128973, 42991, 174855, 58285), 3, 6, 5.69, 39.90
-    ),
-    "pearl:codellama-7b-34b": _pair(
-        "pearl:codellama-7b-34b", (132054, 44018, 181020, 60340), 3, 6, 5.27, 27.95
-    ),
-    "pearl:codellama-7b-70b": _pair(
-        "pearl:codellama-7b-70b", (151960, 30392, 198370, 39674), 5, 10, 8.32, 26.53
-    ),
-    "pearl:llama2-7b-70b": _pair("pearl:llama2-7b-70b", (175460, 35092, 248720, 49744), 5),
+    name: PearlPair(*runs, *_speedups(name), window, best_length, plain, mine)
+    for name, runs, window, best_length, plain, mine in (
+        (DEEPSEEK, (140500, 35125, 181864, 45466), 4, 8, 7.23, 29.65),
+        ("pearl:deepseek-6.7b-33b", (128973, 42991, 174855, 58285), 3, 6, 5.69, 39.90),
+        ("pearl:codellama-7b-34b", (132054, 44018, 181020, 60340), 3, 6, 5.27, 27.95),
+        ("pearl:codellama-7b-70b", (151960, 30392, 198370, 39674), 5, 10, 8.32, 26.53),
+        ("pearl:llama2-7b-70b", (175460, 35092, 248720, 49744), 5, None, None, None),
+    )
 }
 TABLE_4 = {  # HumanEval, by preset
     name: PaperTable(
