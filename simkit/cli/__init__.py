@@ -77,6 +77,7 @@ _GROUPS = {
 }
 _HELP = {name: says for group in _GROUPS.values() for name, says in group.items()}
 _HELP_ALL = "--help-all"  # shows the options that --help leaves out
+_IN_LIST = ("policies", "drafters", "costs")  # commands that lie in the module of `list`
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _MEANT = {"attach": "--drafter", "serving": "--controller", "figures": "--only"} | dict.fromkeys(
     ("replay", "sweep", "tune", "export", "report"), "--policy"
@@ -179,7 +180,8 @@ def function_of(command: str) -> Any:
     """A command's function, in the module of its name; names that Python has get an underscore."""
     taken = iskeyword(command) or hasattr(builtins, command)
     name = f"{command}_" if taken else command
-    return getattr(import_module(f"simkit.cli.{name}"), name)
+    home = "list_" if command in _IN_LIST else name
+    return getattr(import_module(f"simkit.cli.{home}"), name)
 
 
 def _check_number(name: str, value: Any) -> None:

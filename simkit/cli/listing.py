@@ -192,15 +192,7 @@ def _rows(found: list[ListEntry]) -> list[tuple[str, str, str]]:
 
 
 def _record(thing: ListEntry) -> dict[str, Any]:
-    return {
-        "name": thing.name,
-        "spec": thing.spec,
-        "arguments": thing.arguments,
-        "what": thing.what,
-        "source": thing.source,
-        "about": thing.about,
-        "place": thing.place,
-    }
+    return {"name": thing.name, "spec": thing.spec, **thing._asdict()}
 
 
 def _in_full(thing: ListEntry, format: ListFormat) -> None:
