@@ -16,8 +16,7 @@ from simkit.cli.options import (
     TraceName,
 )
 from simkit.cli.output_formats import give
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option, opened
+from simkit.cli.places import check_outputs, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import tell
 
@@ -68,9 +67,7 @@ def advise(
     """Recommend a drafter and a stopping rule for a trace."""
     from analysis.advise import advise as advised
 
-    if out is not None:
-        check_option("--out", out)
-        check_apart([("--out", out)], [trace, cost])
+    check_outputs([("--out", out)], [trace, cost])
     there = opened(trace, None, memory)
     with settings_bar("rules") as progress:
         found = advised(

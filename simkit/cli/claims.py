@@ -19,8 +19,7 @@ from simkit.cli.options import (
     TraceName,
 )
 from simkit.cli.output_formats import give
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option, drafted, tell_times
+from simkit.cli.places import check_outputs, drafted, tell_times
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -78,10 +77,8 @@ def claims(
     from analysis.claims.table import name_of
     from analysis.study import Study
 
-    for option, file in (("--out", out), ("--plot", plot)):
-        if file is not None:
-            check_option(option, file)
-            check_apart([(option, file)], [trace, cost, sampled, *(beside or [])])
+    for made in (("--out", out), ("--plot", plot)):
+        check_outputs([made], [trace, cost, sampled, *(beside or [])])
     _check(by, sampled, beside, plot)
     studies = [Study(drafted(trace, drafter), first_token)]
     studies += [Study(drafted(other, None), first_token) for other in beside or []]

@@ -16,8 +16,7 @@ from simkit.cli.options import (
     PrintedPage,
 )
 from simkit.cli.output_formats import give
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option
+from simkit.cli.places import check_outputs
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -70,9 +69,7 @@ def compare(
     """Compare traces, or the drafters of one trace."""
     from analysis.compare import compare as held_against
 
-    if out is not None:
-        check_option("--out", out)
-        check_apart([("--out", out)], [*trace, cost])
+    check_outputs([("--out", out)], [*trace, cost])
     with settings_bar("compared") as progress:
         found = held_against(
             *trace,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from simkit.cli.options import PageFormat
 from simkit.cli.tables import WIDE, csv, page
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analysis.advise import Advice
     from analysis.claims import Beside, Findings
     from analysis.compare import Compared
+    from simkit.sweeps import Sweep, Tuned
 
 
 def give(
@@ -49,12 +50,8 @@ def _in_words(
     show: Callable[[Console], None],
 ) -> str:
     """The text of a file or a pipe; see `give`."""
-    if format == "json":
-        import json
-
-        return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format == "csv":
-        return csv(found.frame)
+    if format in ("json", "csv"):
+        return in_data(found, format)
     if format == "markdown":
         return found.markdown()
     from rich.console import Console
@@ -63,3 +60,14 @@ def _in_words(
     with console.capture() as text:
         show(console)
     return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
+
+
+def in_data(
+    found: Findings | Beside | Compared | Advice | Sweep | Tuned, format: Literal["json", "csv"]
+) -> str:
+    """All rows of what was found, for programs."""
+    if format == "csv":
+        return csv(found.frame)
+    import json
+
+    return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"

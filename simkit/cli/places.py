@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
@@ -46,6 +48,16 @@ def check_option(option: str, file: Path) -> None:
         check_room(file)
     except TraceError as error:
         raise UserError(f"{option} {error}") from None
+
+
+def check_outputs(
+    outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[str | Path | None]
+) -> None:
+    """`check_option` of all outputs that there are, then `check_apart`."""
+    there = [(option, file) for option, file in outputs if file is not None]
+    for option, file in there:
+        check_option(option, file)
+    check_apart(there, inputs)
 
 
 def drafted(trace: str, drafter: str | None) -> str:

@@ -10,8 +10,7 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.options import Cost, Drafter, First, Sampled, TraceName
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option, drafted
+from simkit.cli.places import check_outputs, drafted
 from simkit.cli.progress import settings_bar
 
 ReportPolicies = Annotated[
@@ -40,8 +39,7 @@ def report(
     import analysis.report
     from traces.errors import UserError
 
-    check_option("--out", out)
-    check_apart([("--out", out)], [trace, cost, sampled])
+    check_outputs([("--out", out)], [trace, cost, sampled])
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
     first = first_token

@@ -22,8 +22,7 @@ from simkit.cli.options import (
     RowsOut,
     TraceName,
 )
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option
+from simkit.cli.places import check_outputs
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import conclude, tell
 
@@ -285,7 +284,7 @@ def serving(
     """Simulate a batched server that replays a trace."""
     from simkit.serving import serve
 
-    _check_files(files, [trace, cost, arriving.arrivals])
+    check_outputs(files.given(), [trace, cost, arriving.arrivals])
     engine = server.engine()
     with settings_bar("runs") as progress:
         served = serve(
@@ -308,12 +307,6 @@ def serving(
     _write(served, files)
     tell(served.notes)
     conclude(served.answer(), format)
-
-
-def _check_files(files: ServedFiles, read: list[str | Path | None]) -> None:
-    for option, file in files.given():
-        check_option(option, file)
-    check_apart(files.given(), read)
 
 
 def _print(served: Served, format: Format) -> None:

@@ -21,8 +21,8 @@ from simkit.cli.options import (
     RowsOut,
     TraceName,
 )
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option, opened
+from simkit.cli.output_formats import in_data
+from simkit.cli.places import check_outputs, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import conclude, tell
 from traces.messages import how_many
@@ -54,9 +54,7 @@ def sweep(
     """Replay every setting of policies on a trace."""
     import simkit
 
-    if out is not None:
-        check_option("--out", out)
-        check_apart([("--out", out)], [trace, cost])
+    check_outputs([("--out", out)], [trace, cost])
     there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:
         result = simkit.sweep(
@@ -90,11 +88,5 @@ def _print(result: Sweep, format: Format) -> None:
             note = f"{how_many(len(result.policies), 'setting')}; these are the fastest"
             typer.echo(f"{note}. All of them: --format csv, or --out FILE.parquet", err=True)
         say_replay(lambda wide: rich(records, wide))
-    elif format == "json":
-        import json
-
-        typer.echo(json.dumps(result.records(), indent=1, ensure_ascii=False))
     else:
-        from simkit.cli.tables import csv
-
-        typer.echo(csv(result.frame), nl=False)
+        typer.echo(in_data(result, format), nl=False)

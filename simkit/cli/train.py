@@ -13,8 +13,7 @@ from rich.table import Table
 
 from simkit.cli.groups import grouped
 from simkit.cli.options import MORE, Draft, Drafter, Target
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option
+from simkit.cli.places import check_outputs
 from simkit.cli.progress import training_bar
 from simkit.cli.running import models_of, needs_torch
 
@@ -173,9 +172,7 @@ def train(
     from simkit.heads import files, run
 
     files.check_suffix(output)
-    for file in files.pair(output):
-        check_option("--output", file)
-    check_apart([("--output", file) for file in files.pair(output)], [trace])
+    check_outputs([("--output", file) for file in files.pair(output)], [trace])
     settings = optimizing.settings(head)
     given = {name: value for name, value in vars(options).items() if value is not None}
     models = models_of(target, draft, optimizing.device)

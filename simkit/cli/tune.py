@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from simkit.cli.options import (
     Cost,
     Drafter,
     First,
-    Format,
     Memory,
     PolicyRanges,
     Printed,
@@ -22,14 +21,10 @@ from simkit.cli.options import (
     RowsOut,
     TraceName,
 )
-from simkit.cli.overwrite_guard import check_apart
-from simkit.cli.places import check_option, opened
+from simkit.cli.output_formats import in_data
+from simkit.cli.places import check_outputs, opened
 from simkit.cli.progress import settings_bar
-from simkit.cli.tables import conclude, tell
-
-if TYPE_CHECKING:
-    from simkit.sweeps import Tuned
-
+from simkit.cli.tables import conclude, say, table, tell
 
 Deals = Annotated[
     int,
@@ -75,9 +70,7 @@ def tune(
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
 
-    if out is not None:
-        check_option("--out", out)
-        check_apart([("--out", out)], [trace, cost])
+    check_outputs([("--out", out)], [trace, cost])
     there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:
         tuned = simkit.tune(
@@ -97,21 +90,9 @@ def tune(
         )
     if out is not None:
         tuned.save(out)
-    _print(tuned, format)
+    if format == "table":
+        say(table(*tuned.cells()))
+    else:
+        typer.echo(in_data(tuned, format), nl=False)
     tell(tuned.notes)
     conclude(tuned.answer(), format)
-
-
-def _print(tuned: Tuned, format: Format) -> None:
-    if format == "table":
-        from simkit.cli.tables import say, table
-
-        say(table(*tuned.cells()))
-    elif format == "json":
-        import json
-
-        typer.echo(json.dumps(tuned.records(), indent=1, ensure_ascii=False))
-    else:
-        from simkit.cli.tables import csv
-
-        typer.echo(csv(tuned.frame), nl=False)
