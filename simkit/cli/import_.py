@@ -10,7 +10,7 @@ import typer
 
 from simkit.cli import import_logs
 from simkit.cli.groups import grouped
-from simkit.cli.import_logs import LogOptions
+from simkit.cli.import_logs import Found, LogOptions
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
 from traces.messages import how_many
@@ -126,16 +126,24 @@ def import_(
         raise typer.BadParameter("--out is missing: name the folder of the new trace")
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
-    if format in import_logs.NAMES:
-        import_logs.write(format, file, out, logs)
-    elif format == "specdecode-bench":
-        _specdecode_bench(file, out, records)
+    if format == "spec-bench":
+        return _spec_bench(file, out)
+    from traces.outputs import check_free
+    from traces.writer import save
+
+    check_free(out)
+    if format == "specdecode-bench":
+        found = _specdecode_bench(file, records)
     elif format == "tokens":
-        _tokens(file, out, eos or [])
+        found = _tokens(file, out, eos or [])
     elif format == "profile":
-        _profile(file, out, profiles, records.seed)
+        found = _profile(file, profiles, records.seed)
     else:
-        _spec_bench(file, out)
+        found = import_logs.imported(format, file, out, logs)
+    save(found.trace, out, batch_size=1024)
+    for line in (f"{out}: {found.said}", *found.more):
+        typer.echo(line)
+    tell(found.notes)
 
 
 def _check_options(
@@ -148,32 +156,17 @@ def _check_options(
     """Refuse options of other formats."""
     of_logs = logs.shared_path or logs.passes or logs.check
     of_bench = records.drafter or records.align or records.sample is not None
+    of_profiles = profiles.requests is not None or profiles.tokens is not None
     rules = (
-        (eos, format == "tokens", "--eos is for tokens"),
-        (
-            logs.draft_length is not None,
-            format in import_logs.SUMMED,
-            f"--draft-length is for {', '.join(import_logs.SUMMED)}",
-        ),
-        (
-            of_logs,
-            format in import_logs.NAMES,
-            f"--check, --shared-path and --passes are for {', '.join(import_logs.NAMES)}",
-        ),
-        (
-            of_bench,
-            format == "specdecode-bench",
-            "--drafter, --align and --sample are for specdecode-bench",
-        ),
-        (
-            profiles.requests is not None or profiles.tokens is not None,
-            format == "profile",
-            "--requests and --tokens are for profile",
-        ),
+        (eos, "--eos is", ("tokens",)),
+        (logs.draft_length is not None, "--draft-length is", import_logs.SUMMED),
+        (of_logs, "--check, --shared-path and --passes are", import_logs.NAMES),
+        (of_bench, "--drafter, --align and --sample are", ("specdecode-bench",)),
+        (of_profiles, "--requests and --tokens are", ("profile",)),
     )
-    for given, fits, what in rules:
-        if given and not fits:
-            raise typer.BadParameter(what)
+    for given, options, formats in rules:
+        if given and format not in formats:
+            raise typer.BadParameter(f"{options} for {', '.join(formats)}")
 
 
 def _check_suffix(format: ImportSource, out: Path) -> None:
@@ -186,67 +179,46 @@ def _check_suffix(format: ImportSource, out: Path) -> None:
         raise ImporterError(f"--out {out}: must be {wanted}")
 
 
-def _specdecode_bench(file: Path, out: Path, asked: BenchOptions) -> None:
+def _specdecode_bench(file: Path, asked: BenchOptions) -> Found:
     from simkit.importers import specdecode_bench
-    from traces.outputs import check_free
-    from traces.writer import save
 
-    check_free(out)
     trace, taken, others, notes = specdecode_bench.load(
         file, asked.drafter, asked.align or "simulator", asked.sample, asked.seed
     )
-    save(trace, out, batch_size=1024)
-    typer.echo(
-        f"{out}: {how_many(trace.n_sequences, 'sequence')},"
-        f" {how_many(trace.n_positions, 'position')},"
-        f" {how_many(trace.n_lattice_rows, 'lattice row')} of {taken}"
-    )
-    if others and asked.drafter is None:
-        typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
-    for note in notes:
-        typer.echo(note)
-    _tell_of_twins(trace)
+    said = f"{_size(trace, 'sequence')}, {how_many(trace.n_lattice_rows, 'lattice row')} of {taken}"
+    several = others and asked.drafter is None
+    too = [f"the file has {', '.join(others)} too: --drafter NAME takes another"] if several else []
+    return Found(trace, said, (*too, *notes, *_twins(trace)))
 
 
-def _tokens(file: Path, out: Path, eos: list[int]) -> None:
+def _tokens(file: Path, out: Path, eos: list[int]) -> Found:
     from simkit.importers import tokens
-    from traces.outputs import check_free
-    from traces.writer import save
 
-    check_free(out)
     trace = tokens.read(file, eos)
-    save(trace, out, batch_size=1024)
-    typer.echo(
-        f"{out}: {how_many(trace.n_sequences, 'sequence')},"
-        f" {how_many(trace.n_positions, 'position')};"
-        f" simkit attach {out} --drafter prompt_lookup adds a drafter"
-    )
-    _tell_of_twins(trace)
+    adds = f"simkit attach {out} --drafter prompt_lookup adds a drafter"
+    return Found(trace, f"{_size(trace, 'sequence')}; {adds}", _twins(trace))
 
 
-def _profile(file: Path, out: Path, asked: ProfileOptions, seed: int) -> None:
+def _profile(file: Path, asked: ProfileOptions, seed: int) -> Found:
     from simkit.importers import profile
-    from traces.outputs import check_free
-    from traces.writer import save
 
-    check_free(out)
     sizes = {"n_requests": asked.requests, "n_tokens": asked.tokens}
     given = {name: value for name, value in sizes.items() if value is not None}
     trace, notes = profile.load(file, **given, seed=seed)
-    save(trace, out, batch_size=1024)
-    typer.echo(
-        f"{out}: {how_many(trace.n_sequences, 'synthetic request')},"
-        f" {how_many(trace.n_positions, 'position')}; drafts of up to {trace.max_draft} tokens"
-    )
-    tell(notes)
+    drafts = f"drafts of up to {trace.max_draft} tokens"
+    return Found(trace, f"{_size(trace, 'synthetic request')}; {drafts}", notes=notes)
 
 
-def _tell_of_twins(trace: Trace) -> None:
+def _size(trace: Trace, what: str) -> str:
+    return f"{how_many(trace.n_sequences, what)}, {how_many(trace.n_positions, 'position')}"
+
+
+def _twins(trace: Trace) -> list[str]:
+    """What to say of records that share an id."""
     ids = [name for name in trace.sequences["id"].to_pylist() if name is not None]
     twice = len(ids) - len(set(ids))
-    if twice:
-        records = how_many(twice, "record has", "records have")
-        typer.echo(f"{records} the id of an earlier one: each counts as a prompt")
+    records = how_many(twice, "record has", "records have")
+    return [f"{records} the id of an earlier one: each counts as a prompt"] if twice else []
 
 
 def _spec_bench(file: Path, out: Path) -> None:

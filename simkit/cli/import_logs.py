@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -16,11 +16,28 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     from simkit.importers.doctor import Diagnosis
     from simkit.importers.steps import Imported
+    from traces.trace import Trace
 
 
 NAMES = ("vllm", "sglang", "aiperf", "tensorrt-llm", "llama.cpp", "openvino")
 SUMMED = ("sglang", "llama.cpp", "openvino", "tensorrt-llm")
 """Engines whose logs may not have what each step drafted."""
+
+
+class Found(NamedTuple):
+    """A trace that an import makes.
+
+    Attributes:
+        trace: what is written.
+        said: what is in it.
+        more: lines below that.
+        notes: what a reader of the numbers should know.
+    """
+
+    trace: Trace
+    said: str
+    more: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -77,22 +94,17 @@ def load_of(name: str, file: Path, asked: LogOptions) -> Callable[[], Imported]:
     return partial(rooms[name].load, file, asked.draft_length, drafts)
 
 
-def write(name: str, file: Path, out: Path, asked: LogOptions) -> None:
-    """Write the trace of an engine's log."""
-    from traces.outputs import check_free
-    from traces.writer import save
-
-    check_free(out)
+def imported(name: str, file: Path, out: Path, asked: LogOptions) -> Found:
+    """The trace of an engine's log, for a folder."""
     trace, notes = load_of(name, file, asked)()
-    save(trace, out, batch_size=1024)
     drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
     times = ", with their times (live.parquet)" if trace.extra("live.parquet") else ""
-    typer.echo(
-        f"{out}: {how_many(trace.n_sequences, 'request')}, {how_many(len(drafted), 'step')}{times};"
+    said = (
+        f"{how_many(trace.n_sequences, 'request')}, {how_many(len(drafted), 'step')}{times};"
         f" first rejections are located in {int((accepted < drafted).sum()):,} of them;"
         f" simkit replay {out} --policy 'fixed(3)' gives intervals"
     )
-    tell(notes)
+    return Found(trace, said, notes=notes)
 
 
 def check(name: str, file: Path, asked: LogOptions) -> None:
