@@ -1,8 +1,11 @@
 """Rows of drafters with a reduced vocabulary: those of the whole one, where all else is -inf."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from traces import load
 from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.texts import make_texts
 from traces.sampler import Sampler
@@ -35,8 +38,10 @@ def drawn(seed: int, n_ids: int):
     return texts, p, q.masked_fill(outside, -torch.inf), ids, sequence, start
 
 
-def followed(texts, p, sampler, q, sequence, start, ids=None, kept=None):
-    coupled = Coupled(texts, p, sampler, 11, 4, T_MAX, (EOS,), ids, kept)
+def followed(texts, p, sampler, q, sequence, start, ids=None, kept=COLUMNS):
+    known = {"sampler": sampler, "seed": 11, "max_new_tokens": T_MAX, "eos_token_ids": (EOS,)}
+    header = replace(load("reference").manifest, kind="lattice", lattice_columns=kept, **known)
+    coupled = Coupled(texts, p, header, 4, ids)
     coupled.follow(sequence, start, q)
     return coupled.rows
 

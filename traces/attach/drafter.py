@@ -212,18 +212,3 @@ def check_outputs(recording: Trace) -> None:
         raise DrafterError(
             f"{recording.path}: the outputs' tokens are not known: no drafter can follow them"
         )
-
-
-def check_coupling(recording: Trace, drafter: Attachable) -> None:
-    """Refuse a drafter that samples where the outputs were drawn with another draft model's tokens.
-
-    Raises:
-        DrafterError: as said.
-    """
-    known = recording.manifest
-    if not known.sampler.greedy and known.coupling != "target":
-        raise DrafterError(
-            f"{drafter.name} samples its drafts, but the outputs of {recording.path} were drawn"
-            " with its own draft model: attach it to a recording made with --coupling target, or"
-            " let it propose its likeliest tokens (--draft-temperature 0)"
-        )

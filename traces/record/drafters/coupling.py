@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from traces.manifest import Manifest
 from traces.record import draws
 from traces.record.drafters.known import MOST_VALUES, Known
 from traces.record.drafters.texts import Texts
@@ -20,8 +21,8 @@ from traces.record.statistics import (
     draft_statistics,
     outcome_given,
     target_statistics,
+    widened,
 )
-from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS, TARGET_STATISTICS
 
 _NO_LOGIT = -1e30  # of a token that a drafter cannot propose; its log-probability stays finite
@@ -33,38 +34,30 @@ class Coupled:
     Args:
         texts: prompts and outputs.
         p_logits: the target's behind the prompts' last tokens and the outputs' (B, 1 + T, V).
-        sampler: of both.
-        seed: of the keyed draws.
+        header: whose sampler, seed and limits; of `COLUMNS`, its `lattice_columns` are worked out.
         first_sequence: number of the batch's first.
-        max_new_tokens: T_max.
-        eos_token_ids: they end a draft.
         ids: of the drafter's columns of logits (D,); None if they are all ids.
-        kept: of `COLUMNS`, what is worked out.
     """
 
     def __init__(
         self,
         texts: Texts,
         p_logits: Tensor,
-        sampler: Sampler,
-        seed: int,
+        header: Manifest,
         first_sequence: int,
-        max_new_tokens: int,
-        eos_token_ids: tuple[int, ...],
-        ids: Tensor | None = None,
-        kept: tuple[str, ...] | None = None,
+        ids: Tensor | None,
     ) -> None:
-        self.sampler, self.longest = sampler, max_new_tokens
+        self.sampler, self.longest = header.sampler, header.max_new_tokens
         device = p_logits.device
         self.n_output = texts.n_output.to(device)
         output = texts.tokens[:, texts.start :].to(device)
         self.ids = ids
-        kept = COLUMNS if kept is None else kept
+        kept = header.lattice_columns
         self.of_draft = [name for name in DRAFT_STATISTICS if name in kept]
         self.of_target = [name for name in TARGET_STATISTICS if name in kept]
-        self.known = Known(texts, p_logits, sampler, ids)
-        self.eos = torch.tensor(eos_token_ids, device=device, dtype=torch.long)
-        self.keys = output_keys(output, seed, first_sequence)
+        self.known = Known(texts, p_logits, header.sampler, ids)
+        self.eos = torch.tensor(header.eos_token_ids, device=device, dtype=torch.long)
+        self.keys = output_keys(output, header.seed, first_sequence)
         self.rows: list[dict[str, Tensor]] = []
 
     def choose(self, sequence: Tensor, start: Tensor, depth: int, logits: Tensor) -> Tensor:
@@ -80,7 +73,7 @@ class Coupled:
             self.fine = torch.ones_like(sequence, dtype=torch.bool)
             self.ended = torch.zeros_like(self.fine)
             self.key = self.keys[sequence, start - 1]
-        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = widened(logits)
         if bool((logits.amin(-1) < _NO_LOGIT).any()):
             logits = logits.clamp_min(_NO_LOGIT)
         q = draft_rows(logits, self.sampler)
@@ -137,10 +130,7 @@ class Coupled:
 def output_keys(output: Tensor, seed: int, first_sequence: int) -> Tensor:
     """The keys of all positions of outputs (B, T), by the tokens before them, (B, T) int64."""
     numbers = torch.arange(first_sequence, first_sequence + len(output), device=output.device)
-    keys = [draws.first_key(seed, numbers)]
-    for token in output[:, :-1].unbind(1):
-        keys.append(draws.next_key(keys[-1], token))
-    return torch.stack(keys, 1)
+    return draws.keys_along(draws.first_key(seed, numbers), output)
 
 
 COLUMNS = ("draft_token", *DRAFT_STATISTICS, *TARGET_STATISTICS)

@@ -12,7 +12,6 @@ from traces.attach.drafter import (
     Attachment,
     Means,
     Timeable,
-    check_coupling,
     header_of,
 )
 from traces.columns import Columns
@@ -20,8 +19,8 @@ from traces.errors import DrafterError, RecordError
 from traces.messages import how_many
 from traces.record.agreement import check
 from traces.record.drafters.nodes import NodeModel
-from traces.record.drafters.running import planting, reader_of, shapes_of
-from traces.record.drafters.target import check_target, given_outputs, own_dtype
+from traces.record.drafters.running import Planting, reader_of, shapes_of
+from traces.record.drafters.target import check_target, given_outputs, own_dtype, own_sampler
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.latency import PassBench
 from traces.record.pair import Alone, Pair, load_model, load_pair, with_draft
@@ -59,14 +58,11 @@ class ModelDrafter(Attachable):
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
-        sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
-        if sampler.q_temperature > 0 and not means.tree:
-            check_coupling(recording, self)
-        if means.target is None:
-            raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        sampler = own_sampler(recording, self, means)
         dtype = own_dtype(recording, means)
         if means.tree:
             return self._planting(recording, means, dtype)
+        assert means.target is not None
         pair = load_pair(means.target, self.path, means.device, dtype, means.revision, known=True)
         check_target(recording, pair.target)
         known = recording.manifest.vocab_size
@@ -101,7 +97,7 @@ class ModelDrafter(Attachable):
         reader = reader_of(recording, means, dtype)
         pair = with_draft(reader.target, self.path, dtype, means.revision)
         network = NodeModel(pair.draft, pair.vocab_size)
-        return planting(recording, self, reader, network, wanted, "token")
+        return Planting(recording, self, reader, network, wanted, "token")
 
     def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; each pass is over one token."""
@@ -145,14 +141,15 @@ class _Following(Attachment):
         rows = record_shard(self._pair, prompts, index * size, self._plan, outputs=outputs)
         if rows.agreement is not None:
             check(rows.agreement, self._plan.sampler, whole=False)
+        n = sum(map(len, outputs))
         self._strange += rows.strange
-        self._tokens += sum(map(len, outputs))
-        if rows.strange > max(1, _MOST_STRANGE * sum(map(len, outputs))):
+        self._tokens += n
+        if rows.strange > max(1, _MOST_STRANGE * n):
             raise RecordError(
-                f"shard {index}: the target would draw {rows.strange} of"
-                f" {how_many(sum(map(len, outputs)), 'token')} differently from the recording"
+                f"shard {index}: the target would draw {rows.strange} of {how_many(n, 'token')}"
+                " differently from the recording"
             )
-        return {**rows.tables, **({"hidden": rows.hidden} if rows.hidden is not None else {})}
+        return rows.tables | ({"hidden": rows.hidden} if rows.hidden is not None else {})
 
     @property
     def notes(self) -> list[str]:
@@ -161,6 +158,5 @@ class _Following(Attachment):
             return []
         return [
             f"the target would draw {self._strange} of {how_many(self._tokens, 'token')} otherwise"
-            " than they"
-            " were recorded: its sums are rounded otherwise here"
+            " than they were recorded: its sums are rounded otherwise here"
         ]

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from traces.attach.drafter import (
-    NETWORK,
-    Attachable,
-    Attachment,
-    Means,
-    Timeable,
-    check_coupling,
-)
+from traces.attach.drafter import NETWORK, Attachable, Attachment, Means, Timeable
 from traces.errors import DrafterError
 from traces.messages import how_many
 from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS
-from traces.record.drafters.running import RunningDrafts, planting, reader_of, shapes_of
-from traces.record.drafters.target import own_dtype
+from traces.record.drafters.running import Planting, RunningDrafts, reader_of, shapes_of
+from traces.record.drafters.target import own_dtype, own_sampler
 from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.folder import check_folder
 from traces.record.pair import Alone
@@ -35,10 +28,12 @@ class Network(Attachable):
     Attributes:
         length: tokens of a draft that are asked for.
         draft_passes: see `Manifest`.
+        in_words: what it is.
     """
 
     length: int
     draft_passes: ClassVar[str]
+    in_words: ClassVar[str]
     runs_models = True
     heeds = (*NETWORK, "columns")
 
@@ -62,6 +57,10 @@ class Network(Attachable):
         """Tokens of its drafts, Γ."""
         return self.length
 
+    def timed(self, target: Alone, dtype: str) -> Timeable:
+        """See `Attachable`: not all are timed yet."""
+        raise DrafterError(f"{self.name}: the passes of {self.in_words} are not timed: give a cost")
+
     def __post_init__(self) -> None:
         if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
             raise DrafterError(
@@ -70,11 +69,7 @@ class Network(Attachable):
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
-        sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
-        if sampler.q_temperature > 0 and not means.tree:
-            check_coupling(recording, self)
-        if means.target is None:
-            raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        sampler = own_sampler(recording, self, means)
         columns = _asked(means.columns)
         if self.length > recording.max_new_tokens:
             raise DrafterError(
@@ -87,7 +82,7 @@ class Network(Attachable):
         reader = reader_of(recording, means, dtype)
         network = self.load(reader.target, dtype)
         if wanted:
-            return planting(recording, self, reader, network, wanted, self.draft_passes)
+            return Planting(recording, self, reader, network, wanted, self.draft_passes)
         return RunningDrafts(
             recording,
             self,
@@ -175,6 +170,7 @@ class BlockNetwork(Network):
     name = "block"
     path: str
     length: ClassVar[int] = 1  # nothing is asked for
+    in_words = "a block drafter"
 
     draft_passes = "block"  # one, always over the whole block
 
@@ -191,14 +187,6 @@ class BlockNetwork(Network):
         """See `Network`."""
         return dflash.load(self.path, target.target, str(target.target.device), dtype)
 
-    def timed(self, target: Alone, dtype: str) -> Timeable:
-        """See `Attachable`: not yet.
-
-        Raises:
-            DrafterError: always.
-        """
-        raise DrafterError("block: the passes of a block drafter are not timed: give a cost")
-
 
 @dataclass(frozen=True)
 class MtpLayers(Network):
@@ -209,6 +197,7 @@ class MtpLayers(Network):
     """
 
     name = "mtp"
+    in_words = "MTP layers"
     length: int = 0
 
     def __post_init__(self) -> None:
@@ -233,14 +222,6 @@ class MtpLayers(Network):
                 " layers, and each of them proposes one token"
             )
         return network
-
-    def timed(self, target: Alone, dtype: str) -> Timeable:
-        """See `Attachable`: not yet.
-
-        Raises:
-            DrafterError: always.
-        """
-        raise DrafterError("mtp: the passes of MTP layers are not timed: give a cost")
 
 
 def _asked(columns: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -14,21 +14,21 @@ standard one, as in the second coupling, of which this is the first round.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from traces.attach.drafter import NETWORK, Attachable, Attachment, Means, check_coupling
+from traces.attach.drafter import NETWORK, Attachable, Attachment, Means
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.record import draws
 from traces.record.drafters.coupling import output_keys
 from traces.record.drafters.nodes import NodeModel
 from traces.record.drafters.running import Running, reader_of
-from traces.record.drafters.target import own_dtype
+from traces.record.drafters.target import own_dtype, own_sampler
 from traces.record.folder import check_folder
 from traces.record.forward import Forward
 from traces.record.pair import with_draft
@@ -66,15 +66,12 @@ class RoundsDrafter(Attachable):
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
-        sampler = recording.sampler
-        if sampler.greedy or means.draft_temperature == 0:
+        if recording.sampler.greedy or means.draft_temperature == 0:
             raise DrafterError(
                 f"{self.name}: children are drawn at random, but drafts are greedy here: attach"
                 f' model("{self.path}") with --tree'
             )
-        check_coupling(recording, self)
-        if means.target is None:
-            raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        sampler = own_sampler(recording, self, means)
         if Path(self.path).is_dir():
             check_folder(Path(self.path))
         dtype = own_dtype(recording, means)
@@ -89,7 +86,7 @@ class RoundsDrafter(Attachable):
             kind="rounds",
             draft_passes="token",
             width=self.most,
-            sampler=replace(sampler, draft_temperature=means.draft_temperature),
+            sampler=sampler,
         )
 
 

@@ -101,8 +101,7 @@ class Running(Attachment):
             return []
         return [
             f"it was trained for drafts of {how_many(trained, 'token')} (block in drafter.json),"
-            " and drafts"
-            f" {self._length} here"
+            f" and drafts {self._length} here"
         ]
 
     def _read(self, index: int) -> tuple[Texts, Tensor]:
@@ -131,17 +130,7 @@ class RunningDrafts(Running):
         header = self.header
         first = index * header.batch_size
         texts, logits = self._read(index)
-        coupled = Coupled(
-            texts,
-            logits,
-            header.sampler,
-            header.seed,
-            first,
-            header.max_new_tokens,
-            header.eos_token_ids,
-            self._network.ids,
-            header.lattice_columns,
-        )
+        coupled = Coupled(texts, logits, header, first, self._network.ids)
         if isinstance(self._network, feature.Feature | mtp.Mtp):
             for _ in self._network.draft(texts, self._length, coupled.choose):
                 pass
@@ -152,7 +141,34 @@ class RunningDrafts(Running):
 
 
 class Planting(Running):
-    """A tree from each start."""
+    """A tree from each start: nodes are certain, so outputs may be drawn in either coupling.
+
+    Args:
+        wanted: see `shapes_of`.
+        passes: see `Manifest.draft_passes`.
+    """
+
+    def __init__(
+        self,
+        recording: Trace,
+        drafter: Attachable,
+        reader: TargetReader,
+        network: Any,
+        wanted: list[shapes.Shape],
+        passes: str,
+    ) -> None:
+        super().__init__(
+            recording,
+            drafter,
+            reader,
+            network,
+            max(shape.levels for shape in wanted),
+            kind="tree",
+            draft_passes=passes,
+            sampler=replace(recording.sampler, draft_temperature=0.0),
+            shapes=tuple(map(shapes.text_of, wanted)),
+            width=max(shape.width for shape in wanted),
+        )
 
     def shard(self, index: int) -> Mapping[str, Columns]:
         """See `Attachment`."""
@@ -229,44 +245,6 @@ def shapes_of(recording: Trace, drafter: Attachable, means: Means) -> list[shape
     return wanted
 
 
-def planting(
-    recording: Trace,
-    drafter: Attachable,
-    reader: TargetReader,
-    network: Any,
-    wanted: list[shapes.Shape],
-    passes: str,
-) -> Planting:
-    """A drafter's trees of the shapes that were asked for.
-
-    Their nodes are certain, so they can be attached to sampled recordings of either coupling.
-
-    Args:
-        recording: whose outputs are followed.
-        drafter: that was asked for.
-        reader: of the target.
-        network: loaded.
-        wanted: see `shapes_of`.
-        passes: see `Manifest.draft_passes`.
-
-    Raises:
-        UserError: the network does not fit the recording.
-    """
-    depth = max(shape.levels for shape in wanted)
-    return Planting(
-        recording,
-        drafter,
-        reader,
-        network,
-        depth,
-        kind="tree",
-        draft_passes=passes,
-        sampler=replace(recording.sampler, draft_temperature=0.0),
-        shapes=tuple(map(shapes.text_of, wanted)),
-        width=max(shape.width for shape in wanted),
-    )
-
-
 def _a_few(texts: Texts) -> tuple[Texts, int]:
     """The middle of up to four outputs, what stands before it taken for prompts; how much that is.
 
@@ -300,8 +278,8 @@ def _check_context(recording: Trace, drafter: Attachable, header: Manifest) -> N
     if context is not None and (longest := int(reached.max(initial=0))) > context:
         raise DrafterError(
             f"{drafter}: drafts of {how_many(depth, 'token')} behind these texts reach"
-            f" {how_many(longest, 'token')}, and"
-            f" its context holds {context} (max_position_embeddings in its config)"
+            f" {how_many(longest, 'token')}, and its context holds {context}"
+            " (max_position_embeddings in its config)"
         )
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from traces.attach.drafter import Means
+from traces.attach.drafter import Attachable, Means
 from traces.errors import DrafterError
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.texts import Texts, make_texts
 from traces.record.forward import Forward, causal_mask
 from traces.record.pair import DTYPES, Alone, weights_hash
 from traces.record.prompts import Prompt
+from traces.sampler import Sampler
 from traces.trace import Trace
 
 
@@ -66,14 +68,11 @@ class TargetReader:
         """The texts of a shard; those of the last one that was asked for are kept."""
         if self._last is None or self._last[0] != index:
             self._last = None  # before the next one is there: both are large
-            self._last = index, self._read(index)
+            size, device = self._recording.manifest.batch_size, self.target.target.device
+            prompts, outputs = given_outputs(self._recording, index * size, size)
+            texts = make_texts([prompt.tokens for prompt in prompts], outputs, device)
+            self._last = index, self.read(texts)
         return self._last[1]
-
-    def _read(self, index: int) -> TargetRead:
-        size = self._recording.manifest.batch_size
-        prompts, outputs = given_outputs(self._recording, index * size, size)
-        model = self.target.target
-        return self.read(make_texts([p.tokens for p in prompts], outputs, model.device))
 
     def read(self, texts: Texts) -> TargetRead:
         """What the target says of any texts, one by one."""
@@ -106,6 +105,27 @@ class TargetReader:
         with Layers(self.target.target, sorted(self._layers)) as layers:
             logits = forward.pass_(*given)[0]
         return logits, {layer: state[0] for layer, state in layers.states.items()}
+
+
+def own_sampler(recording: Trace, drafter: Attachable, means: Means) -> Sampler:
+    """The sampler of the drafts, of a drafter that asks the target.
+
+    Raises:
+        DrafterError: no target is named; or the drafter samples its drafts where the outputs were
+            drawn with another draft model's tokens.
+    """
+    known = recording.manifest
+    sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
+    is_drawn = sampler.q_temperature > 0 and not means.tree  # a tree's nodes are certain
+    if is_drawn and known.coupling != "target":
+        raise DrafterError(
+            f"{drafter.name} samples its drafts, but the outputs of {recording.path} were drawn"
+            " with its own draft model: attach it to a recording made with --coupling target, or"
+            " let it propose its likeliest tokens (--draft-temperature 0)"
+        )
+    if means.target is None:
+        raise DrafterError(f"{drafter.name} needs the target that was recorded: give --target")
+    return sampler
 
 
 def own_dtype(recording: Trace, means: Means) -> str:
@@ -141,8 +161,12 @@ def given_outputs(
     """Prompts and outputs of some sequences, all unless `count` is given."""
     rows = recording.sequences.slice(first, count).to_pylist()
     prompts = [
-        Prompt(row["id"] or str(row["sequence"]), row["task"], row["prompt_text"], tokens)
+        Prompt(
+            id=row["id"] or str(row["sequence"]),
+            task=row["task"],
+            text=row["prompt_text"],
+            tokens=row["prompt_tokens"],
+        )
         for row in rows
-        for tokens in [row["prompt_tokens"]]
     ]
     return prompts, [row["output_tokens"] for row in rows]
