@@ -55,7 +55,7 @@ class Sapling:
         """
         n, many = found.token.shape
         self._trees = with_room(self._trees, len(self.token) + n * many)
-        grow(self._trees, np.zeros(n, np.int64), nodes, found.log_prob, np.full(n, many))
+        grow(self._trees, np.zeros(n, np.int64), nodes, found.log_prob)
         self._entropy[nodes] = found.entropy
         new = found.token.reshape(-1).astype(np.int64)
         self.token = np.concatenate([self.token, new])

@@ -70,25 +70,21 @@ def with_room(trees: Forest, nodes: int) -> Forest:
 
 
 @compiled
-def grow(
-    trees: Forest, tree: np.ndarray, node: np.ndarray, log_prob: np.ndarray, many: np.ndarray
-) -> None:
-    """Give nodes their children; there must be room.
+def grow(trees: Forest, tree: np.ndarray, node: np.ndarray, log_prob: np.ndarray) -> None:
+    """Give nodes their children, as many each; there must be room.
 
     Args:
         trees: to change; `path` of the children is not set.
         tree: (n,) of each node, ascending.
         node: (n,) ascending in each tree.
-        log_prob: (n, C) float32 of the children, the likeliest first.
-        many: (n,) how many children each one has, at most C.
+        log_prob: (n, C) float32 of the children, C >= 1, the likeliest first.
     """
+    many = log_prob.shape[1]
     for k in range(len(tree)):
         s, parent = tree[k], node[k]
-        if many[k] == 0:
-            continue
         trees.first[s, parent] = trees.size[s]
-        trees.children[s, parent] = many[k]
-        for rank in range(many[k]):
+        trees.children[s, parent] = many
+        for rank in range(many):
             at = trees.size[s]
             trees.parent[s, at] = parent
             trees.depth[s, at] = trees.depth[s, parent] + 1

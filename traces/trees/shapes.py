@@ -139,8 +139,16 @@ class Paths(Shape):
 
     @cached_property
     def trie(self) -> np.ndarray:
-        """The node (N + 1, width) that each node's child of a rank is; -1 where it has none."""
-        return trie_of(self.paths)
+        """The node that each node's child of a rank is, (N + 1, width) int32; -1 where it has none.
+
+        Node 0 is the root; others are in order of depth, then of their paths.
+        """
+        ordered = [(), *sorted(self.paths, key=lambda path: (len(path), path))]
+        number = {path: k for k, path in enumerate(ordered)}
+        found = np.full((len(ordered), self.width), NONE, np.int32)
+        for path in ordered[1:]:
+            found[number[path[:-1]], path[-1]] = number[path]
+        return found
 
     def begin(self, trees: int) -> np.ndarray:
         """The node of each tree that stands for a node of the trie, -1 where there is none."""
@@ -307,19 +315,6 @@ def _shown(path: object) -> str:
 def inner(paths: Sequence[RankPath]) -> set[RankPath]:
     """The nodes that lead to these, the root among them."""
     return {path[:k] for path in paths for k in range(len(path))}
-
-
-def trie_of(paths: Sequence[RankPath]) -> np.ndarray:
-    """The node that each node's child of a rank is, (N + 1, width) int32; -1 where it has none.
-
-    Node 0 is the root; others are in order of depth, then of their paths.
-    """
-    ordered = [(), *sorted(set(paths), key=lambda path: (len(path), path))]
-    number = {path: k for k, path in enumerate(ordered)}
-    found = np.full((len(ordered), 1 + max(map(max, paths))), NONE, np.int32)
-    for path in ordered[1:]:
-        found[number[path[:-1]], path[-1]] = number[path]
-    return found
 
 
 @compiled

@@ -20,6 +20,7 @@ from traces.errors import RecordError
 from traces.record.drafters.nodes import Nodes, nodes_of
 from traces.record.drafters.texts import StartGroup, Texts
 from traces.record.drafters.vocabulary import named
+from traces.record.statistics import widened
 from traces.trees.forest import forest, grow, with_room
 from traces.trees.shapes import Shape
 
@@ -50,8 +51,7 @@ def said(logits: Tensor, width: int, ids: Tensor | None) -> TreeStatistics:
         width: C, how many tokens.
         ids: see `named`.
     """
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    log_q = logits.log_softmax(-1)
+    log_q = widened(logits).log_softmax(-1)
     entropy = -(log_q.exp() * log_q.clamp_min(-1e30)).sum(-1)
     column = _likeliest(log_q.float(), min(width, log_q.shape[-1]))
     token = named(column, ids).cpu().numpy().astype(np.int32)
@@ -112,7 +112,7 @@ class TreeBed:
         """Give nodes the children that were found; the children's columns, (n, C)."""
         n_new = found.token.shape[1]
         self._make_room(int(self.trees.size.max()) + int(np.bincount(tree).max()) * n_new)
-        grow(self.trees, tree, node, found.log_prob, np.full(len(tree), n_new))
+        grow(self.trees, tree, node, found.log_prob)
         self.entropy[tree, node] = found.entropy
         self.top1[tree, node] = np.exp(found.log_prob[:, 0])
         column = self.trees.first[tree, node][:, None] + np.arange(n_new)
@@ -237,17 +237,11 @@ class Planter:
     def _ask(
         self, bed: TreeBed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
     ) -> TreeStatistics:
-        """What the draft says behind nodes of one level."""
+        """What the draft says behind nodes of one level; of nodes that are told the same, once."""
+        same: np.ndarray | slice = slice(None)
         if nodes.alike:
             _, first, same = np.unique(tree, return_index=True, return_inverse=True)
-            found = self._said(bed, nodes, tree[first], node[first], level)
-            return TreeStatistics(found.token[same], found.log_prob[same], found.entropy[same])
-        return self._said(bed, nodes, tree, node, level)
-
-    def _said(
-        self, bed: TreeBed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
-    ) -> TreeStatistics:
-        """See `_ask`; each node is asked by itself."""
+            tree, node = tree[first], node[first]
         if level == 0:
             logits = nodes.roots()[torch.from_numpy(tree).to(self._device)]
         else:
@@ -257,7 +251,8 @@ class Planter:
                 for x in (tree, parent, bed.token[tree, node].astype(np.int64))
             )
             logits = nodes.below(of_tree, above, token, level)
-        return said(logits, self.width, self.ids)
+        found = said(logits, self.width, self.ids)
+        return TreeStatistics(*(part[same] for part in found))
 
 
 def trees_of(
