@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from simkit.cluster import Job, joined, node
 from traces import reading
@@ -18,6 +18,8 @@ from traces.messages import how_many
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from traces.engine_outputs import EngineOutput
     from traces.manifest import OutputsInfo
     from traces.record.chat import Chat
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     Rows = list[PromptRow] | list[EngineOutput]
 
+Asked = TypeVar("Asked", bound="DataclassInstance")
 _AT_ONCE = 32  # tokens of known outputs in a pass
 NOTE = ".asked.json.tmp"
 """Where an unfinished recording says what it was asked for: named like what a writer leaves behind,
@@ -228,7 +231,7 @@ def run(
         on_size = None if spread else told.on_size  # which is of one process
         return write(
             pair, prompts, out, plan, header, resume,
-            told.on_token, told.on_shard, lambda: _note(asked, out), on_size, spread,
+            told.on_token, told.on_shard, lambda: keep_note(asked, out), on_size, spread,
         )  # fmt: skip
 
 
@@ -247,7 +250,7 @@ def _far(asked: RecordRequest, pair: Pair | Alone) -> Job:
 
     On a CPU a worker takes as many threads as this process, since sums hang on their number.
     """
-    from traces.record.processes import place_of
+    from traces.record.pair import place_of
 
     device, threads = place_of(pair)
     there = replace(_absolute(asked), device=device)
@@ -257,8 +260,7 @@ def _far(asked: RecordRequest, pair: Pair | Alone) -> Job:
 
 def _loaded(asked: RecordRequest, threads: int) -> tuple[Pair | Alone, Plan]:
     """The models, in a worker."""
-    from traces.record.pair import quiet
-    from traces.record.processes import take_threads
+    from traces.record.pair import quiet, take_threads
 
     quiet()
     take_threads(threads)
@@ -276,19 +278,18 @@ def _shard(loaded: tuple[Pair | Alone, Plan], batch: Batch) -> ShardColumns:
     return record_shard(pair, prompts, start, plan)
 
 
-def _note(asked: RecordRequest, out: Path) -> None:
+def keep_note(asked: DataclassInstance, folder: Path) -> None:
     """Keep what was asked for beside the shards until all of them are there."""
     from traces.outputs import write_atomic
 
-    write_atomic(out / NOTE, json.dumps(asdict(_absolute(asked)), indent=1).encode())
+    write_atomic(folder / NOTE, json.dumps(asdict(_absolute(asked)), indent=1).encode())
 
 
-def _absolute(asked: RecordRequest) -> RecordRequest:
+def _absolute(asked: Asked) -> Asked:
     """With folders and files by their full names, wherever one goes on; hub ids as they are."""
-    there = {name: getattr(asked, name) for name in _PLACES if getattr(asked, name)}
-    return replace(
-        asked, **{k: str(Path(v).resolve()) for k, v in there.items() if Path(v).exists()}
-    )
+    there = {name: getattr(asked, name, None) for name in _PLACES}
+    full = {k: str(Path(v).resolve()) for k, v in there.items() if v and Path(v).exists()}
+    return replace(asked, **full)
 
 
 def asked_before(out: Path, given: Mapping[str, Any]) -> RecordRequest | None:

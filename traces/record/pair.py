@@ -87,11 +87,6 @@ class Alone:
     alone: bool = False
 
     @property
-    def draft(self) -> None:
-        """There is none."""
-        return None
-
-    @property
     def context_len(self) -> int:
         """Tokens of prompt and output that the model can hold."""
         return context_len(self.target.config)
@@ -246,6 +241,19 @@ def device_named(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise RecordError(f"device {name!r}: {first_line(e)}") from e
     return place
+
+
+def place_of(pair: Pair | Alone) -> tuple[str, int]:
+    """The kind of device that a pair is on, and how many threads sums on a CPU are split over.
+
+    A recording's bytes hang on both, so other processes are told of them.
+    """
+    return pair.target.device.type, torch.get_num_threads()
+
+
+def take_threads(n: int) -> None:
+    """Split sums on a CPU over so many threads, in this process."""
+    torch.set_num_threads(n)
 
 
 def make_pair(
