@@ -77,8 +77,8 @@ def end_of_turn(tokenizer: Any) -> int | None:
 
 
 @contextmanager
-def heard(name: str = "transformers") -> Iterator[list[str]]:
-    """What a library warns of in its log, each line once; nothing of it is printed."""
+def heard() -> Iterator[list[str]]:
+    """What transformers warns of in its log, each line once; nothing of it is printed."""
     said: list[str] = []
 
     class Listener(logging.Handler):
@@ -87,7 +87,7 @@ def heard(name: str = "transformers") -> Iterator[list[str]]:
             if line not in said:
                 said.append(line)
 
-    logger, listener = logging.getLogger(name), Listener(logging.WARNING)
+    logger, listener = logging.getLogger("transformers"), Listener(logging.WARNING)
     level, handlers, passes = logger.level, logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [listener], False
     logger.setLevel(logging.WARNING)

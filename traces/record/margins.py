@@ -35,9 +35,8 @@ class Margin(NamedTuple):
 class NextToken:
     """A model that is asked for the next token of a text; loaded when it is first asked."""
 
-    def __init__(self, folder: str | Path, dtype: str = "float32") -> None:
-        self._folder, self._dtype = str(folder), dtype
-        self._model = None
+    def __init__(self, folder: str | Path) -> None:
+        self._folder, self._model = str(folder), None
 
     def __call__(self, text: Sequence[int], token: int | None = None) -> Margin:
         """What it says behind a text.
@@ -51,7 +50,7 @@ class NextToken:
         """
         if self._model is None:
             quiet()
-            self._model = load_model(self._folder, "", "cpu", self._dtype).eval()
+            self._model = load_model(self._folder, "", "cpu", "float32").eval()
         with torch.inference_mode():
             logits = self._model(torch.tensor([list(text)])).logits[0, -1:]
         values, ids = logits.double().topk(10, -1)

@@ -189,23 +189,16 @@ def _before(out: Path, prompts: list[Prompt], header: Manifest) -> Kept:
     Raises:
         RecordError: the prompts are others, because the date is another.
     """
-    _check_dates(out, prompts, header)
-    return kept(out)
-
-
-def _check_dates(out: Path, prompts: list[Prompt], header: Manifest) -> None:
-    """Refuse to go on with prompts that are others because the date is another."""
     dated = sum(prompt.is_dated for prompt in prompts)
-    if not dated or not (out / MANIFEST).exists():
-        return
-    there = read_manifest(out)
-    if difference(replace(there, prompts_sha256=header.prompts_sha256), header):
-        return  # which the writer names
-    if there.prompts_sha256 != header.prompts_sha256:
-        raise RecordError(
-            f"{out}: the prompts' token ids differ from those that the recording was begun with:"
-            f" the chat template writes today's date into {dated} of"
-            f" {how_many(len(prompts), 'prompt')}. Give"
-            " the date of that day in chat_template_kwargs, if the template reads one, or name"
-            " another folder"
-        )
+    if dated and (out / MANIFEST).exists():
+        there = read_manifest(out)
+        # what else is another the writer names
+        is_other = difference(replace(there, prompts_sha256=header.prompts_sha256), header)
+        if not is_other and there.prompts_sha256 != header.prompts_sha256:
+            raise RecordError(
+                f"{out}: the prompts' token ids differ from those that the recording was begun"
+                f" with: the chat template writes today's date into {dated} of"
+                f" {how_many(len(prompts), 'prompt')}. Give the date of that day in"
+                " chat_template_kwargs, if the template reads one, or name another folder"
+            )
+    return kept(out)
