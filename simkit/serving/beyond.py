@@ -63,19 +63,19 @@ def _of_run(charge: Charge, most: _Most, run: ServingRun) -> list[Beyond]:
         assert isinstance(run.controller, ByRule)
         where = Setting(run.plan.layout, charge, run.plan.outcomes.first)
         return replayed(run.controller.policy, *where).beyond
-    passes, found = _Passes(charge, run), []
+    passes, name, found = _Passes(charge, run), str(run.controller), []
     for model, tokens in (("target", passes.verified), ("draft", passes.drafted)):
         limit = most.of(model, passes.requests)
         some = tokens > limit
         if some.any():
             timed = int(limit[some].min())
-            found.append(of_batched(passes.name, passes.share(some), model, timed))
+            found.append(of_batched(name, passes.share(some), model, timed))
     limit = most.of("context", passes.requests)
     alone = charge.times.longest_context or np.inf  # which all outputs are held to, see `Charge`
     some = (passes.context > limit) & (limit < alone)
     if some.any():
         timed = int(limit[some].min())
-        found.append(of_batched_contexts(passes.name, passes.share(some), timed))
+        found.append(of_batched_contexts(name, passes.share(some), timed))
     return found
 
 
@@ -86,11 +86,6 @@ class _Passes:
         self.charge, self.run, self.plan = charge, run, run.plan
         self.steps, self.iterations = run.steps, run.iterations
         self.requests = self.iterations["decoding"]
-
-    @property
-    def name(self) -> str:
-        """The controller's."""
-        return str(self.run.controller)
 
     def share(self, some: np.ndarray) -> float:
         """Of all iterations that decode, some of these, (I,) bool."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,12 +19,13 @@ LATEST = 1e300  # beyond any time
 UNITS = {"s": 1, "ms": 1000}  # so many of a time stamp's units are a second
 
 
-class Load(ABC):
+class Load:
     """When requests come.
 
     Attributes:
         concurrency: requests in flight in a closed loop; 0 where they come by themselves.
         copies: how many copies of a sequence come at once; 1 for none.
+        name: of the kind of load, and of what its `value` is, unless it computes that.
 
     >>> cost = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
     >>> served = simkit.serve("reference", "none", cost, concurrency=4, requests=40, seeds=1)
@@ -38,9 +38,9 @@ class Load(ABC):
     name: ClassVar[str]
 
     @property
-    @abstractmethod
     def value(self) -> float:
         """The number that a table shows."""
+        return float(getattr(self, self.name))
 
     def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray | None:
         """When each comes, ascending; None where that hangs on the server."""
@@ -73,11 +73,6 @@ class Poisson(Load):
                 f" {self.rate!r:.40} (for the highest throughput use a closed loop, --concurrency)"
             )
 
-    @property
-    def value(self) -> float:
-        """See `Load`."""
-        return float(self.rate)
-
     def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray:
         """See `Load`."""
         return np.cumsum(rng.exponential(1 / self.rate, requests))
@@ -103,11 +98,6 @@ class Closed(Load):
 
     def __post_init__(self) -> None:
         check_count("concurrency", self.concurrency)
-
-    @property
-    def value(self) -> float:
-        """See `Load`."""
-        return float(self.concurrency)
 
 
 @dataclass(frozen=True)
@@ -137,11 +127,6 @@ class Copies(Load):
     def concurrency(self) -> int:  # type: ignore[override]
         """See `Load`."""
         return self.copies
-
-    @property
-    def value(self) -> float:
-        """See `Load`."""
-        return float(self.copies)
 
 
 @dataclass(frozen=True, eq=False)

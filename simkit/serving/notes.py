@@ -54,8 +54,6 @@ def notes_of(charge: Charge, engine: Engine, runs: Sequence[ServingRun]) -> list
 
 def _of_intervals(runs: Sequence[ServingRun]) -> list[str]:
     """What intervals are over, or why there are none."""
-    if not runs:
-        return []
     sample, seeds = runs[0].sample, 1 + max(run.seed for run in runs)
     if why := sample.unknown(seeds):
         return [f"no intervals: {why}"]

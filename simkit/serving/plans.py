@@ -103,14 +103,24 @@ def plan(
         bound=bound,
         rules=rules,
         prices=prices,
-        outcomes=known.outcomes(layout, setting.first, most, rates),
+        outcomes=outcomes(
+            layout,
+            first=setting.first,
+            max_draft=most,
+            column=known.column,
+            steps=known.steps,
+            step_s=known.step_s,
+            rates=rates,
+            widths=known.widths,
+        ),
         layout=layout,
         load=load,
     )
 
 
 def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray | None) -> None:
-    if rates is not None and _reads_drafts(controller):
+    reads = isinstance(controller, ByRule) or controller.needs_future
+    if rates is not None and (reads or getattr(controller, "column", "")):
         raise ServingError(
             f"{controller} reads the drafts, which random outcomes (rates) do not have"
         )
@@ -139,19 +149,6 @@ class _Decided(NamedTuple):
     extra: bool = False
     widths: np.ndarray | None = None
 
-    def outcomes(
-        self, layout: Layout, first: int, most: int, rates: np.ndarray | None
-    ) -> ServedOutcomes:
-        """Of drafts up to `most` tokens."""
-        return outcomes(
-            layout, first, most, self.column, self.steps, self.step_s, rates, self.widths
-        )
-
-
-def _reads_drafts(controller: Controller) -> bool:
-    is_rule = isinstance(controller, ByRule)
-    return is_rule or controller.needs_future or bool(getattr(controller, "column", ""))
-
 
 def _known(controller: Controller, setting: Setting, max_batch: int) -> _Decided:
     """See `_Decided`; the steps of a rule that asks each request for itself are planned."""
@@ -164,8 +161,8 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Decided
         assert setting.charge is not None
         bound = replace(controller, policy=policy)  # type: ignore[type-var]
         return _Decided(bound, call_s=setting.charge.call_s(policy))
-    found, step_s, call_s, work = _steps(policy, setting, max_batch)
-    steps, widths = found[0], None
+    steps, work, step_s, call_s = _steps(policy, setting, max_batch)
+    widths = None
     widest = int(steps.proposed.max(initial=0))
     if work.widths is None:
         widest = max(widest, int(steps.asked.max(initial=0)))
@@ -175,7 +172,7 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Decided
     return _Decided(
         bound=Planned(widest),
         column=column,
-        steps=found,
+        steps=(steps, work.decisions),
         step_s=step_s,
         call_s=call_s,
         extra=bool(np.any(work.again)),
@@ -209,14 +206,14 @@ def _rules(engine: Engine, load: Load, bound: Controller, max_batch: int, deepes
 
 def _steps(
     policy: Policy, setting: Setting, max_batch: int
-) -> tuple[tuple[Steps, np.ndarray], np.ndarray | None, float, Work]:
-    """Steps of a policy, decisions of each, seconds if given, those of a decision, the work."""
+) -> tuple[Steps, Work, np.ndarray | None, float]:
+    """Steps of a policy, their work, their seconds if given, those of a decision."""
     charge, family = setting.charge, family_of(policy)
     assert charge is not None
     steps = family.walk(policy, setting.layout, setting.first)
     work = family.work(policy, steps, setting.layout)
     if not work.beside:
-        return (steps, work.decisions), None, charge.call_s(policy), work
+        return steps, work, None, charge.call_s(policy)
     if max_batch > 1:
         raise PolicyError(
             f"{policy} drafts while the target runs: it is simulated with one request in a"
@@ -224,12 +221,8 @@ def _steps(
         )
     parts = charge.of_work(policy, steps, work)
     rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
-    return (
-        (steps, work.decisions),
-        np.stack(STEP_S._replace(draft=rest_s, verify=parts["verify_s"])),
-        0.0,
-        work,
-    )
+    step_s = np.stack(STEP_S._replace(draft=rest_s, verify=parts["verify_s"]))
+    return steps, work, step_s, 0.0
 
 
 _APART = ("prefill_s", "verify_s", "baseline_s")

@@ -124,7 +124,8 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
             "the drafter counts passes by a function of its own, without prices in batches"
         )
     longest = int(layout.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
-    sizes = _sizes(times, _most(how), how.engine.extrapolate)
+    padded = [size for size in how.engine.captured if size >= how.max_batch]
+    sizes = _sizes(times, min(padded, default=how.max_batch), how.engine.extrapolate)
     alike = [times.of_batch(int(size)) for size in sizes]
     maker = _Tables(sizes, alike, longest)
     draftings = [
@@ -144,7 +145,9 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         draft_prefill=_prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
         token=maker.flat(lambda one, c: one.draft(c)) if from_model else none,
         once=maker.flat(lambda one, c: one.draft_step(c)) if from_model else none,
-        block=maker.blocks(widest) if from_model else none,
+        block=maker.table(lambda one, n, c: one.draft_block(n, c), widest, "draft")
+        if from_model
+        else none,
         each=from_model and (layout.paid == "token" or bool(opening and opening.each)),
         opening=opening or Opening(0, 0, 0),
         has_opening=opening is not None,
@@ -217,12 +220,6 @@ def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
     return seconds
 
 
-def _most(how: Pricing) -> int:
-    """The largest batch that a pass is padded up to."""
-    padded = [size for size in how.engine.captured if size >= how.max_batch]
-    return min(padded, default=how.max_batch)
-
-
 def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
     """Sizes of batches at which times are asked for: those that were timed, or powers of two."""
     known = times.batches
@@ -272,10 +269,6 @@ class _Tables:
             for one in self.alike
         ]
         return PassTable(self.sizes, stride, np.ascontiguousarray(np.stack(rows)))
-
-    def blocks(self, widest: int) -> PassTable:
-        """Of the draft's passes over several tokens."""
-        return self.table(lambda one, n, c: one.draft_block(n, c), widest, "draft")
 
     def flat(self, seconds: Callable[[Times, np.ndarray], np.ndarray]) -> PassTable:
         """Of passes over one token a request."""

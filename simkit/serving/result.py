@@ -94,7 +94,8 @@ class Served(Plotted):
     def _groups(self) -> dict[Key, list[int]]:
         found: dict[Key, list[int]] = {}
         for k, run in enumerate(self.runs):
-            found.setdefault((run.load.name, run.load.value, str(run.controller)), []).append(k)
+            load, value, controller = _key(run).values()
+            found.setdefault((load, value, controller), []).append(k)
         return found
 
     def records(self) -> list[dict[str, Any]]:
@@ -156,12 +157,7 @@ class Served(Plotted):
 
         rows = []
         for run, numbers in zip(self.runs, self._numbers, strict=True):
-            key = {
-                "load": run.load.name,
-                "value": run.load.value,
-                "controller": str(run.controller),
-            }
-            rows.append({**key, "seed": run.seed, **numbers})
+            rows.append({**_key(run), "seed": run.seed, **numbers})
         return pl.DataFrame(rows)
 
     def requests(self) -> pl.DataFrame:
@@ -178,12 +174,7 @@ class Served(Plotted):
         parts = []
         for run in self.runs:
             columns = {k: np.ascontiguousarray(v) for k, v in of(run).items()}
-            key = [
-                pl.lit(run.load.name).alias("load"),
-                pl.lit(run.load.value).alias("value"),
-                pl.lit(str(run.controller)).alias("controller"),
-                pl.lit(run.seed).alias("seed"),
-            ]
+            key = [pl.lit(v).alias(k) for k, v in {**_key(run), "seed": run.seed}.items()]
             parts.append(pl.DataFrame(columns).select(*key, pl.all()))
         return pl.concat(parts)
 
@@ -226,6 +217,12 @@ class Served(Plotted):
                 cells.append(_number(row, name, scale))
             rows.append([*cells, _number(row, "steady_against", 1.0, 3)])
         return heads, rows
+
+
+def _key(run: ServingRun) -> dict[str, Any]:
+    """What tells the rows of tables apart."""
+    load, controller = run.load, str(run.controller)
+    return {"load": load.name, "value": load.value, "controller": controller}
 
 
 def served(runs: Sequence[ServingRun]) -> int:
