@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +21,6 @@ from traces.errors import DrafterError
 from traces.messages import how_many
 
 if TYPE_CHECKING:
-    from simkit.attaching import AttachRequest
     from traces.attach.drafter import Attachable, Means
     from traces.attach.run import Done
     from traces.trace import Trace
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttachOptions:
-    """What is attached, as `simkit.attaching.AttachRequest` has it."""
+    """What is attached; kept beside an attachment's shards, so that `--resume` needs no more."""
 
     drafter: Annotated[
         list[str] | None,
@@ -90,13 +92,14 @@ def attach(
 ) -> None:
     """Attach a drafter to a trace: what it would draft from every position of the outputs."""
     import traces
+    from simkit.recording import keep_note
     from traces.attach.run import attach_all
 
     there = traces.load(trace)
-    asked, parsed = _asked(ctx, there, options, resume)
+    asked, drafters = _asked(ctx, there, options, resume)
     console = Console(stderr=True)
     start = time.perf_counter()
-    if any(one.runs_models for one in parsed):
+    if any(one.runs_models for one in drafters.values()):
         from traces.record.pair import quiet
 
         quiet()
@@ -110,32 +113,30 @@ def attach(
 
         done = attach_all(
             there,
-            dict(zip(asked.name, parsed, strict=True)),
+            drafters,
             _means(asked),
             resume,
             on_shard,
             lambda said: console.print(said, soft_wrap=True),
-            asked.note,
+            partial(keep_note, asked),
         )
     _report(console, there, done, time.perf_counter() - start)
 
 
 def _asked(
     ctx: typer.Context, there: Trace, options: AttachOptions, resume: bool
-) -> tuple[AttachRequest, list[Attachable]]:
-    """What is asked for, now or by the run that is gone on with, and its drafters."""
-    from simkit.attaching import AttachRequest
+) -> tuple[AttachOptions, dict[str, Attachable]]:
+    """What is asked for, now or by the run that is gone on with, and its drafters by name."""
     from traces.attach import registry
 
     if options.drafter is None:
-        asked = _asked_before(ctx, there, resume)
-        return asked, [registry.parse(spec) for spec in asked.drafter]
-    parsed = [registry.parse(spec) for spec in options.drafter]
-    named = {**vars(options), "name": _names(parsed, options.name or [])}
-    return AttachRequest(**named), parsed
+        options = _asked_before(ctx, there, resume)
+    parsed = [registry.parse(spec) for spec in options.drafter or ()]
+    names = _names(parsed, options.name or [])
+    return replace(options, name=names), dict(zip(names, parsed, strict=True))
 
 
-def _means(asked: AttachRequest) -> Means:
+def _means(asked: AttachOptions) -> Means:
     """What drafters may use."""
     from traces.attach.drafter import Means
 
@@ -164,14 +165,13 @@ def _report(console: Console, there: Trace, done: list[Done], seconds: float) ->
         console.print(f"{said}; name {it} with {named}", soft_wrap=True)
 
 
-def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachRequest:
+def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachOptions:
     """What a stopped run was asked for, of which nothing is said again.
 
     Raises:
-        DrafterError: it is not to be resumed, or does not say so, or is in memory.
+        DrafterError: it is not to be resumed, or does not say so, or is in memory; or there is none
+            that says what it was asked for, or there are several.
     """
-    from simkit.attaching import asked_before
-
     if not resume or there.path is None:
         raise DrafterError(
             "--drafter SPEC is missing: name the drafter to attach (simkit list drafters)"
@@ -182,7 +182,29 @@ def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachReque
             raise DrafterError(
                 f"--{name.replace('_', '-')} belongs to a drafter: give --drafter, too"
             )
-    return asked_before(there.path)
+    return _noted(there.path)
+
+
+def _noted(trace: Path) -> AttachOptions:
+    """What the one unfinished attachment in a trace was asked for."""
+    from simkit.recording import NOTE
+    from traces.finding import DRAFTERS
+
+    found: dict[str, AttachOptions] = {}
+    for note in sorted((trace / DRAFTERS).glob(f"*/{NOTE}")):
+        try:
+            text = note.read_text(encoding="utf-8")
+            found[text] = AttachOptions(**json.loads(text))
+        except (OSError, ValueError, TypeError):
+            continue
+    if not found:
+        raise DrafterError(
+            f"{trace}: no unfinished attachment has its options there: give --drafter"
+        )
+    if len(found) > 1:
+        names = " or ".join(", ".join(one.name or ()) for one in found.values())
+        raise DrafterError(f"{trace}: several attachments are unfinished ({names}): give --drafter")
+    return next(iter(found.values()))
 
 
 def _names(drafters: list[Attachable], given: list[str]) -> list[str]:
