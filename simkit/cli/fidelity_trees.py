@@ -100,12 +100,10 @@ def decoded_trees(
         heads: as --head names them.
         file: of the log.
     """
-    from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import load_alone, load_heads, must_fit, opened
+    from simkit.cli.running import load_alone, load_heads, measured, must_fit
     from simkit.fidelity import run
     from simkit.live.rotation import use_threads
     from simkit.live.tree_arms import TreeBench, load_network
-    from traces.conditions import Watch
     from traces.record.drafters.target import check_target
 
     use_threads(threads)
@@ -118,10 +116,4 @@ def decoded_trees(
     run.check_drafter(trace, network)
     known = load_heads(heads)
     bench = TreeBench(target, network, vocab_size, settings, turns, by_processor, known)
-    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
-    watch = Watch()
-    with opened(file, bench) as log:
-        with decoding_bar(total) as tick:
-            run.measure(trace, bench, plan, log, tick)
-        known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
-        return known.kept_in(log.table())
+    return measured(trace, plan, bench, file, tell=False)

@@ -14,7 +14,7 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.live.log import LiveLog
+    from simkit.cli.running import Ran
     from simkit.live.rotation import Arm, Bench, LiveJob
     from simkit.live.settings import DecoderSettings
     from simkit.policies import Sequential
@@ -52,20 +52,17 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
             raise LiveError(
                 "give --draft; --drafter 'feature(…)' and --clock are only for tree policies"
             )
-        return _report(*live_trees(asked, settings))
+        return _report(live_trees(asked, settings))
     if asked.concurrency is not None or asked.controller:
         return live_serving(asked, settings)
-    return _report(*_chains(asked, settings))
+    return _report(_chains(asked, settings))
 
 
-def _chains(
-    asked: LiveOptions, settings: DecoderSettings
-) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
-    """Run policies that draft chains; the log, what came out, and who decoded what."""
+def _chains(asked: LiveOptions, settings: DecoderSettings) -> Ran:
+    """Run policies that draft chains."""
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import files_of, load_bench, opened, prepare
-    from simkit.live.rotation import run, use_threads
+    from simkit.cli.running import files_of, load_bench, prepare, ran
+    from simkit.live.rotation import use_threads
 
     names, rounds = asked.pair, asked.rounds
     n_prompts = 1 if asked.n_prompts is None else asked.n_prompts
@@ -78,10 +75,7 @@ def _chains(
     bench = load_bench(names, settings, heads, asked.turns or "sequence", asked.stop)
     _settle_kernel(bench, asked.trace, asked.drafter)
     jobs, arms = _jobs(bench, asked, chosen)
-    with opened(destination, bench, folder) as log:
-        with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
-            found = run(bench, arms, jobs, rounds, log, tick)
-    return log, found, arms, jobs
+    return ran(bench, arms, jobs, rounds, destination, folder)
 
 
 def _jobs(
@@ -157,7 +151,7 @@ def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> Non
     bench.settings = replace(bench.settings, kernel=kernel)
 
 
-def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> int:
+def _report(ran: Ran) -> int:
     """Print speeds, and whether they can be believed; the exit status."""
     from simkit.cli.running import say_control
     from simkit.cli.tables import page, say
@@ -165,6 +159,7 @@ def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> 
     from simkit.format_ratio import short
     from simkit.live.summary import drifts, losses, per_step, sequences
 
+    log, found, arms, jobs = ran
     table = log.table()
     seen = sequences(table)
     heads = "policy", "tokens/s", "speedup", "95% interval", "tokens/step", "policy+head ms"

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simkit.cli.live_options import LiveOptions
-    from simkit.costs import Times
     from simkit.live.decoder import Request
     from simkit.live.decoders import LiveServed
     from simkit.live.served import ServedRun
-    from simkit.live.serving_arms import ServingArm
     from simkit.live.settings import DecoderSettings
     from simkit.serving.controllers import Controller
     from traces.record.pair import Pair
@@ -19,12 +17,14 @@ if TYPE_CHECKING:
 
 def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     """Serve prompts under several controllers in turns, and log every iteration."""
+    from simkit import costs
     from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import load_models
     from simkit.errors import LiveError
     from simkit.live.rotation import use_threads
-    from simkit.live.serving_arms import ServingBench, run
+    from simkit.live.serving_arms import ServingArm, ServingBench, run, times_of
+    from simkit.serving.controllers import Nothing
     from traces.record.statistics_triton import can_run_for
 
     names = asked.pair
@@ -37,9 +37,12 @@ def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     use_threads(asked.threads)
     pair = load_models(names)
     settings = replace(settings, eos_token_ids=pair.eos_token_ids, kernel=can_run_for(pair))
-    times = _times(asked.cost, chosen, pair, settings.max_new_tokens)
+    budget = settings.max_new_tokens
+    times = times_of(costs.parse(asked.cost), pair, budget) if asked.cost else None
     bench = ServingBench(pair, settings, asked.concurrency, times, asked.turns or "step")
-    arms = _arms(chosen, _requests(asked, pair, chosen))
+    requests = _requests(asked, pair, chosen)
+    # The target alone, every controller, and the first one again.
+    arms = [ServingArm(one, requests) for one in (Nothing(), *chosen, chosen[0])]
     runs: list[ServedRun] = []
     try:
         with decoding_bar(asked.rounds * len(arms)) as tick:
@@ -77,13 +80,6 @@ def _checked(
     return chosen
 
 
-def _times(cost: str | None, chosen: list[Controller], pair: Pair, budget: int) -> Times | None:
-    from simkit import costs
-    from simkit.live.serving_arms import times_of
-
-    return times_of(costs.parse(cost), pair, budget) if cost else None
-
-
 def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
     from simkit.live.decoder import Request
 
@@ -94,15 +90,6 @@ def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple
     asked.check_longest(longest, "pair", pair.context_len)
     pair.prove(longest)
     return tuple(Request(k, tokens) for k, tokens in prompts.items())
-
-
-def _arms(chosen: list[Controller], requests: tuple[Request, ...]) -> list[ServingArm]:
-    """The target alone, every controller, and the first one again."""
-    from simkit.live.serving_arms import ServingArm
-    from simkit.serving.controllers import Nothing
-
-    each = [Nothing(), *chosen, chosen[0]]
-    return [ServingArm(controller, requests) for controller in each]
 
 
 def _write(asked: LiveOptions, pair: Pair, runs: list[ServedRun]) -> None:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simkit.cli.live_options import LiveOptions
+    from simkit.cli.running import Ran
     from simkit.heads.files import Head
-    from simkit.live.log import LiveLog
-    from simkit.live.rotation import Arm, LiveJob
+    from simkit.live.rotation import LiveJob
     from simkit.live.settings import DecoderSettings
     from simkit.live.tree_arms import TreeBench
     from simkit.trees.growing import Growing
@@ -34,10 +34,8 @@ def is_tree(specs: list[str]) -> bool:
     return any(found)
 
 
-def live_trees(
-    asked: LiveOptions, settings: DecoderSettings
-) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
-    """Run the policies; the log, what came out, and who decoded what.
+def live_trees(asked: LiveOptions, settings: DecoderSettings) -> Ran:
+    """Run the policies.
 
     Raises:
         LiveError: options are not of trees, numbers are out of range, or the prompts are too long
@@ -45,9 +43,8 @@ def live_trees(
         PolicyError: a policy cannot run live.
     """
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import files_of, opened
-    from simkit.live.rotation import Arm, run, use_threads
+    from simkit.cli.running import files_of, ran
+    from simkit.live.rotation import Arm, use_threads
 
     drafter = _drafter(asked)
     chosen = _checked(asked, settings)
@@ -58,10 +55,7 @@ def live_trees(
     bench = _bench(asked, drafter, settings, heads)
     arms = [Arm(), *map(Arm, chosen), Arm(chosen[0])]
     jobs = _jobs(bench, asked, len(arms))
-    with opened(asked.out, bench) as log:
-        with decoding_bar(asked.rounds * len(jobs) * len(arms)) as tick:
-            found = run(bench, arms, jobs, asked.rounds, log, tick)
-    return log, found, arms, jobs
+    return ran(bench, arms, jobs, asked.rounds, asked.out)
 
 
 def _drafter(asked: LiveOptions) -> str:

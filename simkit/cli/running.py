@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simkit.heads.nodes import Models
     from simkit.live.interleave import Turns
     from simkit.live.log import LiveLog
-    from simkit.live.rotation import Bench, Benches
+    from simkit.live.rotation import Arm, BatchOutputs, Bench, Benches, LiveJob
     from simkit.live.settings import DecoderSettings
     from simkit.live.summary import Drift
     from simkit.policies import Policy, Sequential, Setting
@@ -36,6 +36,15 @@ class PairNames(NamedTuple):
     device: str
     dtype: str
     revision: str | None
+
+
+class Ran(NamedTuple):
+    """A live run: its log, what came out by arm and sequence, and who decoded what."""
+
+    log: LiveLog
+    found: dict[tuple[int, int], BatchOutputs]
+    arms: list[Arm]
+    jobs: list[LiveJob]
 
 
 def prepare(
@@ -223,6 +232,23 @@ def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iter
         raise
 
 
+def ran(
+    bench: Benches,
+    arms: list[Arm],
+    jobs: list[LiveJob],
+    rounds: int,
+    file: Path | None,
+    trace: Path | None = None,
+) -> Ran:
+    """Run all jobs in turns, into a log as `opened` keeps it."""
+    from simkit.cli.progress import decoding_bar
+    from simkit.live.rotation import run
+
+    with opened(file, bench, trace) as log:
+        with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
+            return Ran(log, run(bench, arms, jobs, rounds, log, tick), arms, jobs)
+
+
 def decoded(
     trace: Trace,
     plan: LivePlan,
@@ -236,24 +262,33 @@ def decoded(
     """Run a plan; the log, which is kept in a file too."""
     from dataclasses import replace
 
-    from simkit.cli.progress import decoding_bar
     from simkit.fidelity import run
     from simkit.live.rotation import use_threads
-    from traces.conditions import Watch
 
     use_threads(threads)
     bench = load_bench(names, settings, heads, turns)
     bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
     run.check_pair(trace, bench.pair)
+    return measured(trace, plan, bench, file, tell=True)
+
+
+def measured(
+    trace: Trace, plan: LivePlan, bench: Benches, file: Path | None, tell: bool
+) -> pa.Table:
+    """Run a plan on a bench, see `decoded`; `tell` says how large it is."""
+    from simkit.cli.progress import decoding_bar
+    from simkit.fidelity import run
+    from traces.conditions import Watch
+
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
     watch = Watch()
 
-    def tell(seconds: float, rows: int) -> None:
+    def on_size(seconds: float, rows: int) -> None:
         tell_size(total, seconds, rows if file else 0)
 
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
-            run.measure(trace, bench, plan, log, tick, tell)
+            run.measure(trace, bench, plan, log, tick, on_size if tell else None)
         known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
         return known.kept_in(log.table())
 
