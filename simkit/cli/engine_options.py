@@ -10,7 +10,7 @@ import typer
 from simkit.cli.options import MORE
 
 if TYPE_CHECKING:
-    from simkit.engines.run.host import EngineHost, EngineOptions
+    from simkit.engines.run.host import EngineHost
     from simkit.engines.run.recorded import RecordedPart
 
 ENGINE = "Real engines"
@@ -81,25 +81,7 @@ def host_of(
 
     from simkit.cli.tables import tell
     from simkit.engines import EngineError
-    from simkit.engines.run.host import prepared
-
-    options = _options(choice, part, target, draft, threads)
-    if part.trace.manifest.draft is not None and options.draft is None:
-        raise EngineError("the trace's drafter is a model: give its folder with --draft")
-    found = prepared(options, part, lambda text: print(f"simkit: {text}", file=sys.stderr))
-    tell(found.notes)
-    return found
-
-
-def _options(
-    choice: EngineChoice,
-    part: RecordedPart,
-    target: str | None,
-    draft: str | None,
-    threads: int | None,
-) -> EngineOptions:
-    from simkit.engines import EngineError
-    from simkit.engines.run.host import EngineOptions
+    from simkit.engines.run.host import EngineOptions, prepared
 
     if not target:
         raise EngineError("give the folder of the trace's target with --target")
@@ -108,7 +90,9 @@ def _options(
     lookups = part.trace.manifest.draft is None
     if lookups and draft is not None:
         raise EngineError("the trace's drafter runs no model: leave out --draft")
-    return EngineOptions(
+    if not lookups and draft is None:
+        raise EngineError("the trace's drafter is a model: give its folder with --draft")
+    options = EngineOptions(
         engine=choice.engine or "",
         target=target,
         draft=draft,
@@ -117,3 +101,6 @@ def _options(
         port=choice.port,
         limits_s=(choice.load_limit, choice.time_limit),
     )
+    found = prepared(options, part, lambda text: print(f"simkit: {text}", file=sys.stderr))
+    tell(found.notes)
+    return found

@@ -87,16 +87,12 @@ def bar(what: str, total: int | None = None, *columns: Any) -> Iterator[tuple[An
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     shown = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with _progress(Console(stderr=True), *shown, *columns, TimeRemainingColumn()) as progress:
+    with training_bar(Console(stderr=True), *shown, *columns, TimeRemainingColumn()) as progress:
         yield progress, progress.add_task(what, total=total)
 
 
-def training_bar(console: Console) -> Any:
+def training_bar(console: Console, *columns: Any) -> Any:
     """A bar to which the caller adds a task, see `bar`."""
-    return _progress(console)
-
-
-def _progress(console: Console, *columns: Any) -> Any:
     from rich.progress import Progress
 
     class Told(Progress):
