@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
-from analysis.explore.extra import need_extra
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost, AnyTrace
+from traces.errors import UserError
 from traces.trace import opened
 
 __all__ = ["explore"]
+
+_NEEDED = ("panel", "bokeh")
 
 
 def explore(
@@ -40,10 +43,19 @@ def explore(
     return Page(ExploreModel(trace, cost)).view
 
 
+def need_extra() -> None:
+    """Refuse where a library of the page is not installed.
+
+    Raises:
+        UserError: as said, with what to install.
+    """
+    for module in _NEEDED:
+        if find_spec(module) is None:
+            raise UserError(f"the explorer needs {module}: pip install 'draft-simkit[explore]'")
+
+
 def _for_notebooks(pn: Any) -> None:
     """Load what a cell needs, once."""
-    from importlib.util import find_spec
-
     if find_spec("IPython") is None:
         return
     from IPython import get_ipython  # pyright: ignore[reportMissingImports]

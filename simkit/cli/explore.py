@@ -26,7 +26,7 @@ def explore(
     show: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
     """Explore policies interactively in a browser."""
-    from analysis.explore.extra import need_extra
+    from analysis.explore import need_extra
 
     need_extra()
     from analysis.explore.serve import serve
