@@ -93,9 +93,7 @@ def plan(
     most = max(deepest, 1)
     pricing = Pricing(max_batch, most, engine, known.extra, known.call_s)
     prices = prices_of(charge.times.of_batch(1), layout, pricing)
-    bound = known.bound
-    if isinstance(bound, ByLength):
-        bound = bound.bind(prices)
+    bound = known.bound.bind(prices) if isinstance(known.bound, ByLength) else known.bound
     rules = _rules(engine, load, bound, max_batch, deepest)
     _check_room(layout, rules)
     return ControllerPlan(

@@ -124,8 +124,7 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
             "the drafter counts passes by a function of its own, without prices in batches"
         )
     longest = int(layout.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
-    padded = [size for size in how.engine.captured if size >= how.max_batch]
-    sizes = _sizes(times, min(padded, default=how.max_batch), how.engine.extrapolate)
+    sizes = _sizes(times, how)
     alike = [times.of_batch(int(size)) for size in sizes]
     maker = _Tables(sizes, alike, longest)
     draftings = [
@@ -145,9 +144,7 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         draft_prefill=_prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
         token=maker.flat(lambda one, c: one.draft(c)) if from_model else none,
         once=maker.flat(lambda one, c: one.draft_step(c)) if from_model else none,
-        block=maker.table(lambda one, n, c: one.draft_block(n, c), widest, "draft")
-        if from_model
-        else none,
+        block=maker.blocks(widest) if from_model else none,
         each=from_model and (layout.paid == "token" or bool(opening and opening.each)),
         opening=opening or Opening(0, 0, 0),
         has_opening=opening is not None,
@@ -220,9 +217,10 @@ def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
     return seconds
 
 
-def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
+def _sizes(times: Times, how: Pricing) -> np.ndarray:
     """Sizes of batches at which times are asked for: those that were timed, or powers of two."""
-    known = times.batches
+    padded = [size for size in how.engine.captured if size >= how.max_batch]
+    most, known = min(padded, default=how.max_batch), times.batches
     if known is None:
         powers = 2 ** np.arange(int(np.ceil(np.log2(most))) + 1)
         return np.unique(np.append(powers[powers < most], most)).astype(np.int64)
@@ -235,7 +233,7 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
             " timed: give a cost with times of batches (--cost"
             " 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'), or time them (simkit latency --grid)"
         )
-    if known[-1] < most and not extrapolate:
+    if known[-1] < most and not how.engine.extrapolate:
         sizes = ", ".join(map(str, known))
         raise ServingError(
             f"a batch may hold {how_many(most, 'request')}, but passes over"
@@ -269,6 +267,10 @@ class _Tables:
             for one in self.alike
         ]
         return PassTable(self.sizes, stride, np.ascontiguousarray(np.stack(rows)))
+
+    def blocks(self, widest: int) -> PassTable:
+        """Of the draft's passes over several tokens."""
+        return self.table(lambda one, n, c: one.draft_block(n, c), widest, "draft")
 
     def flat(self, seconds: Callable[[Times, np.ndarray], np.ndarray]) -> PassTable:
         """Of passes over one token a request."""
