@@ -89,8 +89,7 @@ def plan(
     _check(controller, engine, load, rates)
     max_batch = min(engine.max_batch, load.concurrency or engine.max_batch)
     known = _known(controller, setting, max_batch)
-    deepest = _deepest(known, layout)
-    most = max(deepest, 1)
+    most = max(deepest := _deepest(known, layout), 1)
     pricing = Pricing(max_batch, most, engine, known.extra, known.call_s)
     prices = prices_of(charge.times.of_batch(1), layout, pricing)
     bound = known.bound.bind(prices) if isinstance(known.bound, ByLength) else known.bound
