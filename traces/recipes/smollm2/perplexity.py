@@ -13,6 +13,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +42,8 @@ class Said(NamedTuple):
 
 def together(some: Iterable[Said]) -> Said:
     """All of them."""
-    return Said(*map(sum, zip(*some, strict=True)))
+    prompts, tokens, losses = zip(*some, strict=True)
+    return Said(sum(prompts), sum(tokens), reduce(np.add, losses))
 
 
 @torch.inference_mode()
