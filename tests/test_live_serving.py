@@ -203,7 +203,8 @@ def test_a_controller_of_ones_own(reference):
 
 def test_texts_that_come_and_go_are_read_as_alone():
     both = tiny_pair()
-    reader, texts = SlotReader(both.target, 61, 3, 20), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+    reader, texts = SlotReader(both.target, 61), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+    reader.slots.begin(3, 20)
     for _ in texts:
         reader.slots.open()
     reader.read(texts)
@@ -235,7 +236,7 @@ def test_arms_in_turns_and_what_they_come_to():
     assert seen.names == [str(serving.parse(spec)) for spec in specs]
     assert seen.tokens.sum(1).tolist() == [96.0] * 3
     one_round = summary([one for one in runs if one.round == 0])
-    whole = [one.seconds for one in sorted(runs) if one.round == 0]
+    whole = [sum(row.seconds for row in one.iterations) for one in sorted(runs) if one.round == 0]
     assert np.allclose(one_round.seconds, whole)
     (drift,) = seen.drifts()
     assert drift.name == "static(2)" and drift.prompts == 6 and drift.lo <= drift.ratio <= drift.hi

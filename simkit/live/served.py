@@ -152,11 +152,6 @@ class ServedRun(NamedTuple):
     concurrency: int
     iterations: list[Iteration]
 
-    @property
-    def seconds(self) -> float:
-        """Of all iterations."""
-        return sum(row.seconds for row in self.iterations)
-
 
 def table(runs: Sequence[ServedRun], facts: dict[str, str] | None = None) -> pa.Table:
     """The log of some runs, `SCHEMA`."""
