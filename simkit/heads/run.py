@@ -121,15 +121,19 @@ def score(
             )
         values = nodes.score_nodes(trace, head, models, on_sequence)
     else:
-        if models is not None:
-            raise HeadError(
-                f"{trace.path} holds no trees: name a drafter of trees with --drafter; or leave out"
-                " --target, and score the states of a recording made with --hidden"
-            )
+        _refuse_models(trace, models)
         found = states.read(trace, recording)
         values = scoring.score(head, PathLayout(trace), found, max_draft, on_sequence=on_sequence)
     scores.save(trace.path, trace, name, values, about, trace.manifest.bits)
     return name
+
+
+def _refuse_models(trace: Trace, models: Models | None) -> None:
+    if models is not None:
+        raise HeadError(
+            f"{trace.path} holds no trees: name a drafter of trees with --drafter; or leave out"
+            " --target, and score the states of a recording made with --hidden"
+        )
 
 
 def _about(trace: Trace, head: Head, max_draft: int) -> dict[str, str | int]:

@@ -181,10 +181,6 @@ def imported(
     said = [*_notes(every, seen.marks), *seen.notes(), *notes]
     steps = [request.steps for request in every]
     counts = np.array([len(own.drafted) for own in steps])
-    columns = {
-        name: np.array([x for own in steps for x in getattr(own, name)], np.int32)
-        for name in ("drafted", "accepted")
-    }
     trace = from_steps(
         {
             "id": [request.id for request in every],
@@ -195,7 +191,8 @@ def imported(
         {
             "sequence": np.repeat(np.arange(len(every)), counts).astype(np.int32),
             "step": count_up(counts).astype(np.int32),
-            **columns,
+            "drafted": np.array([d for own in steps for d in own.drafted], np.int32),
+            "accepted": np.array([a for own in steps for a in own.accepted], np.int32),
         },
         SourceInfo(Path(file).name, reading.file_hash(file, ImporterError), notes=tuple(said)),
         room=jsonl.ROOM,
