@@ -252,7 +252,7 @@ def opened(
         if types is not None:
             with parquet.complaints(file, TraceError):
                 schema = found.schema_arrow
-            check_columns(schema, types, file)
+            parquet.check_columns(schema, types, file, TraceError)
         yield columns
 
 
@@ -263,21 +263,13 @@ def _hashed(file: Path, info: FileInfo) -> bytes | None:
 
 
 def check_schema(folder: Path, name: str, types: Mapping[str, pa.DataType]) -> None:
-    """`check_columns` of a listed file, of which no row is read.
+    """Refuse a listed file that lacks a column, or has it twice or in another type; reads no row.
 
     Raises:
-        TraceError: as said, or the file is damaged; the message names the file.
+        TraceError: as said, or the file is damaged; the message names the file and the column.
     """
-    check_columns(parquet.read_schema(folder / name, TraceError), types, folder / name)
-
-
-def check_columns(found: pa.Schema, types: Mapping[str, pa.DataType], file: Path) -> None:
-    """Refuse a schema that lacks a column, or has it twice or in another type.
-
-    Raises:
-        TraceError: as said; the message names the file and the column.
-    """
-    parquet.check_columns(found, types, file, TraceError)
+    file = folder / name
+    parquet.check_columns(parquet.read_schema(file, TraceError), types, file, TraceError)
 
 
 def list_width(file: Path, column: str) -> int:

@@ -421,16 +421,14 @@ def _check_version(version: Any, where: str) -> None:
 
 def _content(manifest: Manifest) -> dict[str, Any]:
     data = asdict(manifest)
-    if not manifest.mix:
-        del data["mix"]
-    if manifest.source is None:
-        del data["source"]
-    elif not manifest.source.notes:
+    if manifest.source is not None and not manifest.source.notes:
         del data["source"]["notes"]
     for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
     left_out = (
+        "mix",
+        "source",
         "outputs",
         "experts",
         "other_ends",

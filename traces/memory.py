@@ -58,14 +58,10 @@ def from_arrays(
     manifest = Manifest(
         max_draft=max_draft,
         max_new_tokens=max_new_tokens,
-        sampler=sampler or Sampler(),
-        eos_token_ids=tuple(sorted(eos_token_ids)),
         vocab_size=vocab_size,
         seed=seed,
-        batch_size=max(1, len(lengths)),
-        n_prompts=len(lengths),
         branch_target="target_token" in branches,
-        complete=True,
+        **_of_all(len(lengths), sampler, eos_token_ids),
     )
     columns = {"positions": {**_filled(keys, lengths), **positions}, "branches": dict(branches)}
     rows = {"positions": int(lengths.sum()), "branches": _n_rows(branches)}
@@ -114,11 +110,7 @@ def from_drafts(
         draft_ends=draft_ends,
         source=source,
         lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
-        sampler=sampler or Sampler(),
-        eos_token_ids=tuple(sorted(eos_token_ids)),
-        batch_size=max(1, len(lengths)),
-        n_prompts=len(lengths),
-        complete=True,
+        **_of_all(len(lengths), sampler, eos_token_ids),
     )
     rows = {"lattice": _n_rows(lattice)}
     return Trace(manifest, Arrays(manifest, given, {"lattice": lattice}, rows, latency))
@@ -161,11 +153,7 @@ def from_outputs(
         kind="target",
         coupling="target",
         source=source,
-        sampler=sampler or Sampler(),
-        eos_token_ids=tuple(sorted(eos_token_ids)),
-        batch_size=max(1, len(lengths)),
-        n_prompts=len(lengths),
-        complete=True,
+        **_of_all(len(lengths), sampler, eos_token_ids),
     )
     return Trace(manifest, Arrays(manifest, given, {"target": rows}, {"target": len(tokens)}))
 
@@ -211,12 +199,23 @@ def from_steps(
         unordered=unordered,
         totals=totals,
         source=source,
-        batch_size=max(1, n),
-        n_prompts=n,
-        complete=True,
+        **_of_all(n),
     )
     rows = {"log": len(log["drafted"])}
     return Trace(manifest, Arrays(manifest, given, {"log": log}, rows, live=live))
+
+
+def _of_all(
+    n: int, sampler: Sampler | None = None, eos_token_ids: Sequence[int] = ()
+) -> dict[str, Any]:
+    """What the manifest says of any trace of `n` sequences in memory: one shard, and whole."""
+    return {
+        "sampler": sampler or Sampler(),
+        "eos_token_ids": tuple(sorted(eos_token_ids)),
+        "batch_size": max(1, n),
+        "n_prompts": n,
+        "complete": True,
+    }
 
 
 class Arrays:

@@ -74,7 +74,7 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
         except TraceError as error:
             yield str(error)
     tables = [*manifest.tables, *manifest.with_state]
-    wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
+    wanted = [name for table in tables for name in _shards(table, manifest)]
     for name in wanted if manifest.attached_to else [SEQUENCES, *wanted]:
         if name not in manifest.files:
             yield f"{folder / name}: the manifest does not list it"

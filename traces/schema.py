@@ -9,6 +9,7 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 
 _KEY = {"sequence": pa.int32(), "position": pa.int32()}
+_VERDICT = {"draft_token": pa.int32(), "target_token": pa.int32(), "accepted": pa.bool_()}
 
 # Read off one (p, q) pair of distributions; nats, raw means temperature 1 without top-k and top-p.
 DRAFT_STATISTICS = (
@@ -41,7 +42,7 @@ def _floats(names: tuple[str, ...]) -> dict[str, pa.DataType]:
 
 POSITIONS = _fields(
     _KEY,
-    {"draft_token": pa.int32(), "target_token": pa.int32(), "accepted": pa.bool_()},
+    _VERDICT,
     _floats(DRAFT_STATISTICS),
     _floats(TARGET_STATISTICS),
     _floats(("target_token_prob_raw",)),  # raw p of the output token
@@ -54,12 +55,8 @@ BRANCHES = _fields(
 # With --branch-target the target's view of the branch tokens is there too.
 BRANCHES_WITH_TARGET = _fields(
     _KEY,
-    {
-        "depth": pa.int32(),
-        "draft_token": pa.int32(),
-        "target_token": pa.int32(),
-        "accepted": pa.bool_(),
-    },
+    {"depth": pa.int32()},
+    _VERDICT,
     _floats(DRAFT_STATISTICS),
     _floats(TARGET_STATISTICS),
 )
@@ -106,10 +103,8 @@ MIXED = _fields(
     {
         "token": pa.int32(),  # of the mixed text
         "from_draft": pa.bool_(),  # whether it is the draft's own, else the output's
-        "draft_token": pa.int32(),
-        "target_token": pa.int32(),
-        "accepted": pa.bool_(),
     },
+    _VERDICT,
     _floats(DRAFT_STATISTICS),
     _floats(TARGET_STATISTICS),
 )

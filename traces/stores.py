@@ -197,29 +197,36 @@ class _Copy:
         system, path = _system(self.url)
         below = f"{self.prefix(folder)}/{name}"
         file, what = folder / name, f"{shown(self.url)}{below}"
-        problem: Exception | None = None
-        for k in range(_TRIES):
-            if problem is not None:
-                time.sleep(_WAIT_S * 2 ** (k - 1))
+
+        def once() -> None:
             try:
                 source = _asked(lambda: system.open_input_stream(path.rstrip("/") + below))
             except FileNotFoundError:
                 raise TraceError(f"{what}: missing") from None
-            except _FAULTS as error:
-                problem = error
-                continue
-            problem = _fill(file, source, info)
-            if problem is None:
-                return
-        assert problem is not None
-        raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
+            _fill(file, source, info)
+
+        _tried(what, once)
+
+
+def _tried(what: str, once: Callable[[], _Answer]) -> _Answer:
+    """What it gives; where a store's answer is at fault it is asked again."""
+    problem: Exception | None = None
+    for k in range(_TRIES):
+        if problem is not None:
+            time.sleep(_WAIT_S * 2 ** (k - 1))
+        try:
+            return once()
+        except _FAULTS as error:
+            problem = error
+    assert problem is not None
+    raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
 
 
 class _UnreadError(Exception):
     """What a store sends cannot be read, or is not what is listed; its argument is the reason."""
 
 
-def _fill(file: Path, source: Any, info: ListedFile) -> Exception | None:
+def _fill(file: Path, source: Any, info: ListedFile) -> None:
     """Write a file from a stream, and give it its name if it is the one that is listed."""
     digest = hashlib.sha256()
     try:
@@ -233,8 +240,7 @@ def _fill(file: Path, source: Any, info: ListedFile) -> Exception | None:
     except OSError as error:
         raise write_error(file, error) from None
     except _UnreadError as unread:
-        return unread.args[0]
-    return None
+        raise unread.args[0] from None
 
 
 def _part(source: Any) -> bytes:
@@ -366,16 +372,7 @@ def _read(system: FileSystem, path: str, url: str, size: int) -> bytes:
     what = f"{shown(url)}: {path.rsplit('/', 1)[-1]}"
     if size > _MOST_BYTES:
         raise TraceError(f"{what}: {size} bytes are too many")
-    problem: Exception | None = None
-    for k in range(_TRIES):
-        if problem is not None:
-            time.sleep(_WAIT_S * 2 ** (k - 1))
-        try:
-            return _asked(lambda: system.open_input_stream(path).read(_MOST_BYTES))
-        except _FAULTS as error:
-            problem = error
-    assert problem is not None
-    raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
+    return _tried(what, lambda: _asked(lambda: system.open_input_stream(path).read(_MOST_BYTES)))
 
 
 def _asked(ask: Callable[[], _Answer]) -> _Answer:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema, spans
+from traces import parquet, schema, spans
 from traces.arrays import count_up
 from traces.errors import TraceError
 from traces.manifest import Manifest
@@ -131,7 +131,7 @@ def _check_latency(latency: pa.Table | None) -> None:
         found = type(latency).__name__
         raise TraceError(f"latency must be timing samples, such as trace.latency(), not {found}")
     types = {field.name: field.type for field in schema.LATENCY}
-    files.check_columns(latency.schema, types, Path("latency"))
+    parquet.check_columns(latency.schema, types, Path("latency"), TraceError)
 
 
 def _chosen(indices: Sequence[int], n_sequences: int) -> np.ndarray:

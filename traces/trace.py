@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from traces import files, parquet, schema, stores
+from traces import parquet, schema, stores
 from traces.allocator import trim
 from traces.arrays import read_only
 from traces.bundle import DATA
@@ -313,7 +313,7 @@ class Trace(Helpful):
             return None
         types = {field.name: field.type for field in schema.LATENCY}
         file = (self.path or Path()) / "latency.parquet"
-        files.check_columns(table.schema, types, file)
+        parquet.check_columns(table.schema, types, file, TraceError)
         table = parquet.check_sealed(table.select(schema.LATENCY.names), file, TraceError)
         for problem in check_samples(table, file):
             raise TraceError(problem)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
@@ -62,12 +61,7 @@ def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> lis
     problems = problems or list(check_rows(folder, manifest, outputs=outputs))
     if manifest.attached_to is not None and outputs is not None and not problems:
         problems = list(check_proposals(folder, manifest, partial(_part, outputs)))
-    added = chain(
-        _check_latency(folder, manifest),
-        _check_spans(folder, manifest),
-        _check_scores(folder, manifest),
-    )
-    return problems or list(added)
+    return problems or list(_check_added(folder, manifest))
 
 
 def check_schemas(trace: Trace) -> None:
@@ -91,26 +85,19 @@ def _part(outputs: pa.Table, rows: range) -> pa.Table:
     return outputs.slice(rows.start, len(rows))
 
 
-def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
-    if "latency.parquet" in manifest.files:
-        try:
-            load(folder).own_latency()
-        except TraceError as error:
-            yield str(error)
-
-
-def _check_spans(folder: Path, manifest: Manifest) -> Iterator[str]:
-    if spans.FILE in manifest.files:
-        try:
-            spans.load(load(folder))
-        except TraceError as error:
-            yield str(error)
-
-
-def _check_scores(folder: Path, manifest: Manifest) -> Iterator[str]:
+def _check_added(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """A line for each table that was added and does not fit: times, spans, scores of heads."""
+    looks: dict[str, Callable[[Trace], object]] = {
+        "latency.parquet": Trace.own_latency,
+        spans.FILE: spans.load,
+    }
     for name in sorted(manifest.files):
         if name.startswith("scores/"):
-            try:
-                scores.load(load(folder), PurePosixPath(name).stem)
-            except TraceError as error:
-                yield f"{folder / name}: {str(error).removeprefix(f'{folder / name}: ')}"
+            looks[name] = partial(scores.load, name=PurePosixPath(name).stem)
+    for name, look in looks.items():
+        try:
+            if name in manifest.files:
+                look(load(folder))
+        except TraceError as error:
+            where = f"{folder / name}: " if name.startswith("scores/") else ""
+            yield where + str(error).removeprefix(where)
