@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from replay_traces import SEQUENTIAL, bound, build, holds, steps_by_hand, tiny_traces
 
 import simkit
+import traces
 from simkit import policies
 from simkit.costs import CostError, CostModel, Linear, Times
 from simkit.policies.base import never
@@ -167,3 +168,62 @@ def test_impossible_times_are_refused(part, seconds):
     trace = build([[(1, 1)] * 3], t_max=3, max_draft=3)
     with pytest.raises(CostError, match=f"gives {seconds} seconds for (a )?{part}"):
         simkit.replay(trace, "svip", Broken(part, seconds))
+
+
+@dataclass(frozen=True)
+class Constant(Broken):
+    """10 seconds and half a second for each token of context of a target pass, in some shape."""
+
+    shape: str = "full"
+
+    def verify(self, tokens, context):
+        seconds = 10 + 0.5 * np.asarray(context, float)
+        return seconds + 0 * tokens if self.shape == "full" else seconds
+
+    def draft(self, context):
+        return 1.0 if self.shape == "few" else super().draft(context)
+
+    def decode(self, context):
+        return self.verify(1, context)
+
+    def prefill(self, model, tokens):
+        return 1.0 if self.shape == "few" else super().prefill(model, tokens)
+
+
+@pytest.mark.parametrize("by", ["trace", "step"])
+@pytest.mark.parametrize(
+    ("policy", "drafter"),
+    [
+        ("fixed(3)", "own"),
+        ("fixed(3)", "pard"),
+        ("prophet(max_draft=8)", "own"),
+        ("prophet(max_draft=8)", "pard"),
+        ("pearl(window=3)", "own"),
+    ],
+)
+def test_times_that_are_alike_may_be_given_once(policy, drafter, by):
+    """A verification that depends on the context alone, a draft pass that depends on nothing."""
+    trace = traces.load("reference").with_drafter(drafter)
+    full, few = (
+        simkit.replay(trace, policy, Constant("", 1.0, shape), by=by).frame
+        for shape in ("full", "few")
+    )
+    assert full.equals(few)
+
+
+def test_times_are_served_alike_too():
+    served = [
+        simkit.serve("reference", "static(3)", Constant("", 1.0, shape), concurrency=1, seeds=1)
+        for shape in ("full", "few")
+    ]
+    assert served[0].frame.equals(served[1].frame)
+
+
+def test_times_of_another_shape_are_refused():
+    class Wrong(Broken):
+        def verify(self, tokens, context):
+            return np.ones(7)
+
+    message = r"gives seconds of shape \(7,\) for verification passes of shape"
+    with pytest.raises(CostError, match=message):
+        simkit.replay("reference", "fixed(3)", Wrong("", 1.0))

@@ -202,6 +202,19 @@ def test_every_policy_has_a_name_of_its_own(trace):
         simkit.replay(trace, ["fixed(3)", Mine(3)])
 
 
+def test_functions_of_one_name_are_told_apart_as_objects(trace):
+    first, second = (
+        simkit.policy(lambda depth, row, last=last: depth == last, columns=[]) for last in (1, 3)
+    )
+    found = simkit.replay(trace, [first, second], Linear(draft_s=1, target_s=6))
+    assert found.find(first) is found.runs[0] and found.find(second) is found.runs[1]
+    assert found.find("<lambda> (2)") is found.runs[1]
+    other = simkit.policy(lambda depth, row: True, columns=[])
+    with pytest.raises(ReplayError, match="<lambda> was not replayed; there is <lambda>, <lambda>"):
+        found.find(other)
+    assert found.steps(second).height == found.runs[1].counts["steps"].sum()
+
+
 def test_a_trace_is_given_by_its_folder_or_name(folder, trace):
     expected = simkit.replay(trace, "fixed(3)", COST).frame
     assert simkit.replay(folder, "fixed(3)", COST).frame.equals(expected)

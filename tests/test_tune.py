@@ -311,3 +311,13 @@ def test_the_best_policy_is_that_of_the_fastest_family_and_rows_are_kept(
     words = "tune", folder, "--policy", SVIP, "--policy", "fixed(1)", "--cost", COST, "-o", out
     assert run(capsys, *words)[0] == 0
     assert pl.read_parquet(out).equals(tuned.frame)
+
+
+def test_a_function_with_the_name_of_a_setting_is_tuned_as_itself():
+    """The names of functions are theirs: one may be that of a setting it is compared with."""
+    rule = simkit.policy(lambda depth, row: True, columns=[], name="fixed(3)")
+    cost = "linear(draft_s=1, target_s=10)"
+    found = simkit.tune("reference", [rule], cost, reference="fixed(1:4)")
+    one, three = simkit.replay("reference", ["fixed(1)", "fixed(3)"], cost).frame["speedup"]
+    (mine,) = (c.speedup for c in found.choices if c.spec == "fixed(3)")
+    assert mine == pytest.approx(one) and mine != pytest.approx(three)

@@ -44,10 +44,10 @@ class Drafting:
         self.once_s = np.zeros(len(contexts))
         self.sum_s = np.zeros(len(contexts) + 1)
         if paid == "none":
-            self.once_s = checked("draft", np.full(len(contexts), times.proposal()))
+            self.once_s = checked("draft", np.array(times.proposal()), contexts)
         else:
-            each_s = checked("draft", times.draft(contexts))
-            self.once_s = checked("draft", times.draft_step(contexts))
+            each_s = checked("draft", times.draft(contexts), contexts)
+            self.once_s = checked("draft", times.draft_step(contexts), contexts)
         if paid == "token" or (self.opening and self.opening.each):
             self.sum_s = summed(each_s)
         paid_once = bool(self.once_s.any())
@@ -91,7 +91,7 @@ class Drafting:
 
     def block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A pass over `tokens` at once, behind each context."""
-        return checked("draft", self._times.draft_block(tokens, context))
+        return checked("draft", self._times.draft_block(tokens, context), tokens, context)
 
     def blocks(self, most: int) -> np.ndarray | None:
         """The pass over 0, 1, … `most` tokens at every context, (C, most + 1); None if too large.
@@ -113,13 +113,25 @@ def summed(seconds: np.ndarray) -> np.ndarray:
     return np.concatenate([[0.0], np.cumsum(seconds)])
 
 
-def checked(what: str, seconds: np.ndarray) -> np.ndarray:
-    """Seconds of passes, float64.
+def checked(what: str, seconds: np.ndarray, *asked: np.ndarray | int) -> np.ndarray:
+    """Seconds of passes, float64: a number for each pass that was asked for.
+
+    Args:
+        what: of a pass.
+        seconds: as a cost gives them, which may be the same for some passes, or for all.
+        asked: what they were asked for; their broadcast shape is that of the result.
 
     Raises:
-        CostError: one is negative or not finite.
+        CostError: one is negative or not finite, or they do not fit what was asked for.
     """
-    seconds = np.asarray(seconds, np.float64)
+    shape = np.broadcast_shapes(*map(np.shape, asked))
+    try:
+        seconds = np.ascontiguousarray(np.broadcast_to(np.asarray(seconds, np.float64), shape))
+    except ValueError:
+        raise CostError(
+            f"the cost model gives seconds of shape {np.shape(seconds)} for {what} passes of shape"
+            f" {shape}"
+        ) from None
     wrong = ~((seconds >= 0) & (seconds < LONGEST_S))
     if wrong.any():
         raise CostError(f"the cost model gives {seconds[wrong].flat[0]} seconds for a {what} pass")

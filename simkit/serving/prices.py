@@ -211,7 +211,8 @@ def _widest(layout: Layout, max_draft: int, opening: Opening | None, catches_up:
 
 def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
     """A model's pass over prompts; of no tokens what is left of it, from the first two."""
-    seconds = checked(f"{model} prefill", times.prefill(model, np.maximum(tokens, 1)))  # type: ignore[arg-type]
+    asked = np.maximum(tokens, 1)
+    seconds = checked(f"{model} prefill", times.prefill(model, asked), asked).copy()  # type: ignore[arg-type]
     if len(seconds) > 2:
         seconds[0] = min(max(2 * seconds[1] - seconds[2], 0.0), seconds[1])
     return seconds
@@ -257,15 +258,8 @@ class _Tables:
         tokens = np.arange(max(widest, 2)) + 1
         stride = max(1, -(-len(self.sizes) * len(tokens) * (self.longest + 1) // _CELLS))
         context = np.arange(0, self.longest + stride + 1, stride)
-        rows = [
-            checked(
-                what,
-                np.broadcast_to(
-                    seconds(one, tokens[:, None], context), (len(tokens), len(context))
-                ),
-            )
-            for one in self.alike
-        ]
+        n = tokens[:, None]
+        rows = [checked(what, seconds(one, n, context), n, context) for one in self.alike]
         return PassTable(self.sizes, stride, np.ascontiguousarray(np.stack(rows)))
 
     def blocks(self, widest: int) -> PassTable:
@@ -275,5 +269,5 @@ class _Tables:
     def flat(self, seconds: Callable[[Times, np.ndarray], np.ndarray]) -> PassTable:
         """Of passes over one token a request."""
         context = np.arange(self.longest + 2)
-        rows = [checked("draft", seconds(one, context)) for one in self.alike]
+        rows = [checked("draft", seconds(one, context), context) for one in self.alike]
         return PassTable(self.sizes, 1, np.ascontiguousarray(np.stack(rows)[:, None, :]))

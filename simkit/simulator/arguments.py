@@ -104,6 +104,29 @@ def distinct(policies: Iterable[Policy]) -> list[Policy]:
     return list(named.values())
 
 
+def places(policies: Iterable[Policy]) -> Callable[[Policy], int]:
+    """Where a policy stands among `distinct` ones: a function under whatever name it has there.
+
+    The function that is given back raises ReplayError of a policy that is none of them.
+    """
+    there = list(policies)
+    named = {str(one): k for k, one in enumerate(there) if not isinstance(one, FunctionPolicy)}
+    functions = [(k, one) for k, one in enumerate(there) if isinstance(one, FunctionPolicy)]
+
+    def place(policy: Policy) -> int:
+        if isinstance(policy, FunctionPolicy):
+            same = (k for k, one in functions if replace(one, label=policy.label) == policy)
+            k = next(same, None)
+        else:
+            k = named.get(str(policy))
+        if k is None:
+            names = ", ".join(map(str, there))
+            raise ReplayError(f"{policy} was not replayed; there is {names}")
+        return k
+
+    return place
+
+
 def check_confidence(confidence: float) -> None:
     """Refuse a confidence that is no probability.
 

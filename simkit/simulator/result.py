@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from simkit.format_ratio import ratio
 from simkit.policies import Policy, PolicyError, parse
+from simkit.simulator.arguments import places
 from simkit.simulator.by_span import by_span
 from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
@@ -220,17 +220,15 @@ class Result(Plotted):
         Raises:
             ReplayError: it was not replayed.
         """
-        for run in self.runs:
-            if policy is run.policy or policy == str(run.policy):
-                return run
-        runs = {str(run.policy): run for run in self.runs}
-        wanted = str(policy)
-        if isinstance(policy, str):
-            with suppress(PolicyError):  # the name of a function that was not replayed
-                wanted = str(parse(policy))
-        if wanted not in runs:
-            raise ReplayError(f"{wanted} was not replayed; there is {', '.join(runs)}")
-        return runs[wanted]
+        names = [str(run.policy) for run in self.runs]
+        if isinstance(policy, str) and policy in names:  # of a function too
+            return self.runs[names.index(policy)]
+        try:
+            wanted = parse(policy) if isinstance(policy, str) else policy
+        except PolicyError:  # the name of a function that was not replayed
+            there = ", ".join(names)
+            raise ReplayError(f"{policy} was not replayed; there is {there}") from None
+        return self.runs[places(run.policy for run in self.runs)(wanted)]
 
     def _grouped(self, run: Run) -> Columns:
         """The rows of one policy, one for each group of sequences."""

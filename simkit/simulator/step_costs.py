@@ -54,11 +54,11 @@ class Charge:
         prefill_s = self._target(lambda rows: rows.prompts).prefill("target", self.n_prompt)
         self.prefill = {
             "draft": np.zeros(len(self.n_prompt)),
-            "target": checked("target prefill", prefill_s),
+            "target": checked("target prefill", prefill_s, self.n_prompt),
         }
         if layout.paid != "none":
             passes_s = times.prefill("draft", self.n_prompt)
-            self.prefill["draft"] = checked("draft prefill", passes_s)
+            self.prefill["draft"] = checked("draft prefill", passes_s, self.n_prompt)
         ends = self.n_prompt + layout.n_output
         begins = np.minimum(self.n_prompt + first - 1, ends)
         which = np.arange(len(self.n_prompt))
@@ -179,14 +179,14 @@ class Charge:
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A target pass over `tokens`, behind each context."""
-        return checked("verification", self.times.verify(tokens, context))
+        return checked("verification", self.times.verify(tokens, context), tokens, context)
 
     def verify_of(self, work: Work) -> np.ndarray:
         """The target's passes of steps."""
         if not self.times.by_experts:
             return self.verify(work.verified, work.context)
         found = self.times.reading(work.experts).verify(work.verified, work.context)
-        return checked("verification", found)
+        return checked("verification", found, work.verified, work.context)
 
     def cost_ratio(self) -> float:
         """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
@@ -267,10 +267,12 @@ class Charge:
     def _decode_sum(self) -> np.ndarray:
         """Decoding passes at all contexts below c, summed; or at all positions before a row."""
         if not self.times.by_experts:
-            return summed(checked("decoding", self.times.decode(self.contexts)))
+            each_s = self.times.decode(self.contexts)
+            return summed(checked("decoding", each_s, self.contexts))
         n, offsets = self.layout.n_output, self.layout.offsets
         context = np.arange(offsets[-1]) + np.repeat(self.n_prompt - offsets[:-1], n)
-        return summed(checked("decoding", self._target(lambda rows: rows.alone).decode(context)))
+        each_s = self._target(lambda rows: rows.alone).decode(context)
+        return summed(checked("decoding", each_s, context))
 
     def _decode(self, sequence: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Autoregressive decoding of a sequence, at the contexts from `begin` to before `end`."""

@@ -83,8 +83,8 @@ def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> LoopPrices
         blocks = drafting.blocks(opening.tokens(layout.deepest or 0, longest))
         if blocks is None:
             return None
-        found = found._replace(opening=opening, blocks=np.ascontiguousarray(blocks))
+        found = found._replace(opening=opening, blocks=blocks)
     if extra_passes(policy, layout):
         extra = drafting.block(np.arange(deepest + 1) + 1, charge.contexts[:, None])
-        found = found._replace(extra=np.ascontiguousarray(extra))
+        found = found._replace(extra=extra)
     return found

@@ -23,6 +23,7 @@ from simkit.simulator.arguments import (
     AnyTrace,
     check_confidence,
     listed,
+    places,
     setting,
 )
 from simkit.simulator.beyond import Beyond
@@ -369,14 +370,14 @@ class _Search:
         """Replay every setting once, over a cluster if there is an address, and choose."""
         check_far(self.where, ray)
         policies = settings(policy for family in families.values() for policy in family)
-        index = {str(policy): k for k, policy in enumerate(policies)}
+        place = places(policies)
         total_s = np.empty((len(policies), self.fold.shape[1]))
         with joined(ray, threads) as cluster:
             for k, run in enumerate(replays(policies, self.where, threads, progress, cluster)):
                 total_s[k] = run.total_s
         found = {}
         for spec, family in families.items():
-            mine = total_s[[index[str(policy)] for policy in family]]
+            mine = total_s[[place(policy) for policy in family]]
             best, shares = self._choose(mine)
             held_s = mean_of([mine[k] for k in shares], [*shares.values()])
             found[spec] = _Family(spec, family, mine, best, shares, held_s)
