@@ -29,7 +29,7 @@ def speed(
     chosen = np.ones(len(mine), bool) if some is None else some
     first, second = (x.timing() if isinstance(x, Replayed) else None for x in (one, other))
     shared = second.total / first.total if first and second else None
-    return clusters.ratio(theirs[chosen], mine[chosen], factors=shared)
+    return clusters.speed(theirs[chosen], mine[chosen], factors=shared)
 
 
 def speedup(one: Replayed, some: np.ndarray | None = None) -> Estimate:
@@ -37,7 +37,7 @@ def speedup(one: Replayed, some: np.ndarray | None = None) -> Estimate:
     chosen = np.ones(len(one.total_s), bool) if some is None else some
     spread, baseline_s = one.timing(), one.seconds["baseline_s"]
     shared = None if spread is None else spread.baseline / spread.total
-    return clusters.ratio(baseline_s[chosen], one.total_s[chosen], factors=shared)
+    return clusters.speed(baseline_s[chosen], one.total_s[chosen], factors=shared)
 
 
 def ratio(one: Replayed, other: Replayed, count: str) -> Estimate:

@@ -16,7 +16,8 @@ from numba.extending import register_jitable
 
 import simkit
 from simkit import policies
-from simkit.policies import SVIP, NumericPolicy, Slots, surroundings
+from simkit.policies import SVIP, NumericPolicy, PolicyError, Slots, surroundings
+from simkit.policies.arguments import as_it_is, whole_number
 from simkit.serving import controllers
 from simkit.serving.controllers.base import Slots as Decides
 from simkit.serving.controllers.static import Static, StaticParams
@@ -433,3 +434,19 @@ def test_a_subclass_with_a_number_more_has_a_class_of_its_own(first, trace, layo
     assert type(pickle.loads(pickle.dumps(Later())).params) is type(Later().params)
     with pytest.raises(policies.PolicyError, match="later: h must be a number >= 0, not -1"):
         Later(h=-1)  # as its parent checks it
+
+
+def test_parameters_do_not_draft_beyond_the_policy():
+    """Else compiled code would draft more than plain code, and read prices past their table."""
+
+    @dataclass(frozen=True)
+    class Longer(NumericPolicy):
+        length: int = whole_number(5, numbers={"max_draft": as_it_is})
+        max_draft: int = whole_number(8, numbers={})
+        name = "longer"
+        slots = Slots()
+
+    trace = iid(4, 30, 0.9, max_draft=30, seed=0)
+    assert simkit.replay(trace, Longer(8)).records()[0]["steps"] > 0
+    with pytest.raises(PolicyError, match="a longest draft of 20 tokens among its params is"):
+        simkit.replay(trace, Longer(20))

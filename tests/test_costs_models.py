@@ -317,3 +317,12 @@ def test_a_name_is_registered_once():
     with pytest.raises(CostError, match="a cost model named linear exists: Linear"):
         costs.register(Other)
     assert costs.register(Linear) is Linear  # the same one again, as of a module that is run anew
+
+
+def test_communication_that_is_given_counts_in_every_batch():
+    rows = *BASE, ("communication", 0, 0, 0.001)
+    both = [samples(*rows, batch_size=size) for size in (2, 4)]
+    times = measured(*rows, cost=Measured(communication_s=0.5), tables=both)
+    assert [times.of_batch(size).communication() for size in (1, 2, 3, 4)] == [0.5] * 4
+    timed = measured(*rows, tables=both)
+    assert [timed.of_batch(size).communication() for size in (1, 2, 3, 4)] == [0.001] * 4

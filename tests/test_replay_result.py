@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from commands import refused, run
@@ -364,3 +365,20 @@ def test_a_replay_without_times_needs_few_imports(folder):
         "assert not slow, slow\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
+        ({"seed": None}, "seed must be a whole number, not None"),
+        ({"confidence": 1 - 2**-53}, "confidence must lie between 0 and 1"),
+    ],
+)
+def test_seeds_and_confidence(trace, given, message):
+    with pytest.raises(ReplayError, match=message):
+        simkit.replay(trace, "fixed(1)", **given)
+    with pytest.raises(ReplayError, match=message):
+        simkit.sweep(trace, "fixed(1)", **given, intervals=True)
+    simkit.replay(trace, "fixed(1)", confidence=np.float32(0.9), seed=np.int64(3))

@@ -17,7 +17,7 @@ from simkit.costs.price import StepWork
 from simkit.drafters import layout_of
 from simkit.drafters.route import BestOf, Route, parse
 from simkit.errors import ReplayError
-from simkit.policies import Outcome
+from simkit.policies import Outcome, Sequential
 from simkit.simulator.routed import routed
 from traces.drafters.passes import opened
 from traces.memory import from_drafts
@@ -336,6 +336,8 @@ def test_other_commands_take_one_drafter(name, capsys):
 def test_policies_that_know_of_one_drafter_are_refused():
     with pytest.raises(policies.PolicyError, match="plans the steps of one drafter"):
         toolkit.replay("reference", {"route(suffix, own)": "prophet()"})
+    with pytest.raises(policies.PolicyError, match="is fitted to one drafter's steps"):
+        toolkit.replay("reference", {"route(suffix, own)": "rate_optimal()"})
 
 
 def test_it_is_compared_with_its_parts(capsys):
@@ -424,3 +426,61 @@ def test_a_drafter_that_reads_in_its_pass_reads_what_others_kept(passes, data, f
         assert counts(steps) == counts(alone.steps()[0])
         tries = run.counts["steps"] * PROPOSAL_S
         np.testing.assert_allclose(run.seconds["draft_s"], alone.seconds["draft_s"] + tries)
+
+
+class Counting:
+    """Stops at every seventh token that it is asked about, over all drafts of a sequence."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def stop(self, depth, row):
+        self.asked += 1
+        return self.asked % 7 == 0
+
+
+class Pure(Sequential):
+    """The same with a number for its state."""
+
+    name, max_draft = "pure", 16
+
+    def __str__(self):
+        return self.name
+
+    def columns(self, sampler):
+        return ()
+
+    def begin(self, sequence):
+        return (0,)
+
+    def limit(self, state, ahead):
+        return self.max_draft
+
+    def trips(self, state, depth, row):
+        return (state[0] + 1) % 7 == 0, (state[0] + 1,)
+
+    def update(self, state, outcome):
+        return state
+
+
+def test_drafts_that_were_not_the_best_leave_no_trace_in_an_object():
+    rule = toolkit.policy(Counting, columns=[], max_draft=16)
+    found = toolkit.replay("reference", {"best_of(ngram, own)": [rule, Pure()]}).frame
+    assert found["steps"][0] == found["steps"][1]
+
+
+def test_a_state_that_cannot_be_copied_is_refused_where_drafts_are_tried():
+    @toolkit.policy(columns=[])
+    def waiting():
+        while True:
+            yield False
+
+    toolkit.replay("reference", {"route(ngram, own)": waiting})
+    with pytest.raises(ReplayError, match=r"^waiting: best_of tries .* \(.*generator.*\): write"):
+        toolkit.replay("reference", {"best_of(ngram, own)": waiting})
+
+
+def test_a_drafter_that_is_given_twice_is_refused():
+    asked = {"route(ngram, own)": "fixed(1)", "route(ngram,own)": "fixed(3)"}
+    with pytest.raises(ReplayError, match=r"^route\(ngram, own\) is given twice"):
+        toolkit.replay("reference", asked)

@@ -17,6 +17,7 @@ from analysis.stats.clusters import (
     in_bins,
     of_prompts,
     ratio,
+    speed,
 )
 from simkit.statistics.interval import ratio_interval
 
@@ -230,3 +231,12 @@ def test_confidence_is_checked():
 def test_bad_columns_are_refused(offsets, column, message):
     with pytest.raises(StatsError, match=message):
         check(np.array(offsets), x=np.array(column))
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_a_speed_of_few_prompts_is_that_of_replays(n):
+    rng = np.random.default_rng(n)
+    other_s = rng.lognormal(0, 0.3, n) + 1
+    own_s = other_s / rng.uniform(1, 2, n)
+    found = speed(other_s, own_s)
+    assert (found.lo, found.hi) == pytest.approx(ratio_interval(other_s, own_s, 0.95, 0), rel=1e-3)

@@ -12,7 +12,7 @@ import simkit
 import traces
 from analysis.stats.outline import outline
 from simkit.errors import ReplayError
-from simkit.policies import parse
+from simkit.policies import Sequential, parse
 from simkit.policies.registry import BUILT_IN
 from simkit.simulator.streamed import check_prompts_apart
 from traces import streamed, synthetic
@@ -242,3 +242,41 @@ def test_no_window_stays_but_the_one_before(small_windows, monkeypatch, name, dr
     finally:
         gc.enable()
     assert len(seen) > 4 and max(alive) <= 2, alive  # the one before, and its source
+
+
+class Numbered(Sequential):
+    """Drafts as many tokens as the number of its prompt says."""
+
+    name, max_draft = "numbered", 8
+
+    def __str__(self):
+        return self.name
+
+    def columns(self, sampler):
+        return ()
+
+    def begin(self, sequence):
+        return (1 + 2 * (sequence // 32),)
+
+    def limit(self, state, ahead):
+        return state[0]
+
+    def trips(self, state, depth, row):
+        return False, state
+
+    def update(self, state, outcome):
+        return state
+
+
+class Alike(Numbered):
+    def begin(self, sequence):
+        return (3,)
+
+
+def test_a_rule_that_begins_prompts_by_their_numbers_is_refused(small_windows):
+    """In a window a prompt has another number."""
+    assert len(set(simkit.replay("reference", Numbered()).steps()["drafted"])) > 3
+    with pytest.raises(ReplayError, match="^numbered begins prompts by their numbers: leave"):
+        simkit.replay(stream("reference", memory=LEAST), Numbered())
+    alike = simkit.replay(stream("reference", memory=LEAST), Alike()).frame["steps"]
+    assert alike.equals(simkit.replay("reference", Alike()).frame["steps"])

@@ -1,6 +1,6 @@
 """A rule says True or False: whatever else it says is refused, wherever rules are asked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -125,6 +125,21 @@ def test_slots_are_held_to_the_same(trace, wrong, plainly, monkeypatch):
         replayed(trace, Mine(max_draft=4))
 
 
+@pytest.mark.parametrize("by", ["trace", "step"])
+@pytest.mark.parametrize("plainly", [True, False])
+def test_calls_are_whole_numbers(trace, plainly, by, monkeypatch):
+    @dataclass(frozen=True)
+    class Mine(SVIP):
+        name = "mine"
+
+    Mine.slots = replace(SVIP.slots, calls=lambda params, drafted: drafted / 2)
+    if plainly:
+        monkeypatch.setattr("simkit.steps.compiled.compiles", lambda policy: False)
+    cost = "linear(draft_s=1, target_s=6, policy_s=1)"
+    with pytest.raises(PolicyError, match="^mine.*: a rule's lengths and calls .*, not float64"):
+        simkit.replay(trace, Mine(max_draft=4), cost, by=by)
+
+
 @pytest.mark.parametrize("given", [None, 2.5, "3", True])
 def test_a_limit_is_a_whole_number(trace, given):
     class Mine:
@@ -134,7 +149,8 @@ def test_a_limit_is_a_whole_number(trace, given):
         def limit(self):
             return given
 
-    with pytest.raises(PolicyError, match=f"mine: a rule's lengths must be whole .* not {given!r}"):
+    message = f"mine: a rule's lengths and calls must be whole .* not {given!r}"
+    with pytest.raises(PolicyError, match=message):
         replayed(trace, simkit.policy(Mine, columns=(), name="mine"))
 
 
@@ -146,7 +162,7 @@ def test_trips_gives_two_things(trace):
 
 
 TOGETHER = ("each", "all_stopped", "batch_mean")
-LENGTHS = "a rule's lengths must be whole numbers, not {}"
+LENGTHS = "a rule's lengths and calls must be whole numbers, not {}"
 ANSWERS = {  # what one of the methods gives in every case, and what is said of it
     "trips gives None": ("trips", (None, ()), GIVEN.format("None")),
     "limit gives 2.5": ("limit", 2.5, LENGTHS.format("2.5")),

@@ -144,7 +144,7 @@ def _worth(found: Field, setting: Setting) -> Estimate:
         return Estimate(1.0, None, None, len(found.held_s))
     spread = found.replay(setting).timing()
     shared = None if spread is None else spread.baseline / spread.total
-    return clusters.ratio(found.baseline_s, found.held_s, factors=shared)
+    return clusters.speed(found.baseline_s, found.held_s, factors=shared)
 
 
 def _rows(found: Field, setting: Setting) -> list[Row]:
@@ -157,7 +157,7 @@ def _rows(found: Field, setting: Setting) -> list[Row]:
 def _against(found: Field, mine: Replayed | None, other: Family) -> Estimate:
     """By how many times the advised way is faster than another family."""
     if mine is None:  # no drafts
-        return clusters.ratio(other.held.total_s, found.baseline_s)
+        return clusters.speed(other.held.total_s, found.baseline_s)
     if mine is other.held:
         return Estimate(1.0, None, None, len(found.held_s))
     return speed(mine, other.held)
@@ -198,7 +198,7 @@ def _default(
         return None
     first, second = found.replay(setting).timing(), other.timing()
     shared = second.total / first.total if first and second else None
-    return other.spec, clusters.ratio(other.total_s, found.held_s, factors=shared)
+    return other.spec, clusters.speed(other.total_s, found.held_s, factors=shared)
 
 
 def _config(

@@ -132,7 +132,7 @@ def _speeds(found: Mapping[str, Replayed], some: np.ndarray | None) -> dict[str,
     spreads = [one.timing() for one in found.values()]
     shared = [None if spread is None else spread.baseline / spread.total for spread in spreads]
     ratios = clusters.bootstrap(
-        chosen, lambda s: s[..., :1] / s[..., 1:], positive=True, factors=shared
+        chosen, lambda s: s[..., :1] / s[..., 1:], positive=True, factors=shared, capped=False
     )
     return dict(zip(found, ratios, strict=True))
 

@@ -70,6 +70,7 @@ def bootstrap(
     positive: bool = False,
     studentised: bool = False,
     factors: Sequence[np.ndarray | None] | None = None,
+    capped: bool = True,
 ) -> tuple[Estimate, ...]:
     """Statistics of prompts' sums, each with its interval over prompts.
 
@@ -86,6 +87,7 @@ def bootstrap(
             a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
         factors: of each value, by what it changes for reasons that all prompts share, such as other
             samples of the times that priced them, (D,) each; see there.
+        capped: see there; ratios of seconds are not.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
@@ -110,7 +112,9 @@ def bootstrap(
     shared = [None] * len(found) if factors is None else factors
     how = confidence, positive or studentised
     each = zip(found, drawn.T, without.T, prompts, pivots, shared, strict=True)
-    return tuple(interval(v, d, w, int(n), *how, *more) for v, d, w, n, *more in each)
+    return tuple(
+        interval(v, d, w, int(n), *how, *more, capped=capped) for v, d, w, n, *more in each
+    )
 
 
 def _resamples(
@@ -171,6 +175,7 @@ def ratio(
     confidence: float = CONFIDENCE,
     seed: int = 0,
     factors: np.ndarray | None = None,
+    capped: bool = True,
 ) -> Estimate:
     """sum(top) / sum(bottom) over prompts.
 
@@ -181,10 +186,25 @@ def ratio(
         confidence: see `bootstrap`.
         seed: see `bootstrap`.
         factors: (D,), see `bootstrap`.
+        capped: see `bootstrap`.
     """
     both = np.stack([top, bottom], 1).astype(np.float64)
-    how = {"positive": unsigned(top), "factors": [factors]}
+    how = {"positive": unsigned(top), "factors": [factors], "capped": capped}
     return bootstrap(both, _quotient, confidence, seed, **how)[0]
+
+
+def speed(
+    other_s: np.ndarray,
+    own_s: np.ndarray,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    factors: np.ndarray | None = None,
+) -> Estimate:
+    """How many times faster something is than another, from both's seconds, see `ratio`.
+
+    The interval is that of replays to the digit: seconds have no range that would cap it.
+    """
+    return ratio(other_s, own_s, confidence, seed, factors, capped=False)
 
 
 def ratio_of_ratios(
@@ -289,6 +309,7 @@ def interval(
     pivots: np.ndarray | None = None,
     factors: np.ndarray | None = None,
     freedom: int | None = None,
+    capped: bool = True,
 ) -> Estimate:
     """One value with its interval, or why it has none; see `bootstrap`.
 
@@ -302,6 +323,7 @@ def interval(
         pivots: see `simkit.statistics.interval.ends`.
         factors: (D,), see `bootstrap`.
         freedom: degrees of freedom of its spread; None means n - 1.
+        capped: see `bootstrap`.
     """
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")
@@ -317,7 +339,7 @@ def interval(
         return Estimate(value, *shared_ends(value, factors, confidence), n, few(n))
     bearing = n if freedom is None else freedom + 1
     lo, hi = ends(
-        value, drawn, without, confidence, bearing, positive, pivots=pivots, factors=factors
+        value, drawn, without, confidence, bearing, positive, capped, pivots=pivots, factors=factors
     )
     return Estimate(value, lo, hi, n, few(n))
 

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
-from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, ratio
+from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, speed
 from simkit.statistics.enough import few
 from simkit.statistics.interval import ROUNDING, resampled
 
@@ -77,7 +77,7 @@ def compare(
         PolicyPair(
             a,
             b,
-            ratio(seconds[b], seconds[a], confidence, seed, _shared(factors, a, b)),
+            speed(seconds[b], seconds[a], confidence, seed, _shared(factors, a, b)),
             p,
             None if p is None else float(next(corrected)),
         )
@@ -155,7 +155,7 @@ def simultaneous(
     n = len(sums)
     if n < 2 or not names:
         return {
-            name: ratio(
+            name: speed(
                 seconds[against], seconds[name], confidence, seed, _shared(factors, name, against)
             )
             for name in names

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins, ratio
+from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins, speed
 from analysis.stats.drafts import Drafts
 from analysis.stats.iid import tokens_per_step
 from simkit.statistics.interval import RESAMPLES, ROUNDING, resampled
@@ -113,7 +113,7 @@ def best_lengths(
 
 def _best(group: str, sums: np.ndarray, confidence: float, seed: int) -> BestLength:
     best = int(sums[:, 1:].sum(0).argmin())
-    found = ratio(sums[:, 0], sums[:, best + 1], confidence, seed)
+    found = speed(sums[:, 0], sums[:, best + 1], confidence, seed)
     if len(sums) < 2:
         return BestLength(group, best, found, None)
     wins = np.zeros(sums.shape[1] - 1)

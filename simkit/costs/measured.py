@@ -102,8 +102,8 @@ class Measured(CostModel):
         found = replace(found, unsealed=unsealed, parallel=self.parallel, models=named)
         if self.communication_s is None:
             return found
-        given = {**found.constants, "communication": self.communication_s}
-        return replace(found, constants=given)
+        given = {"communication": self.communication_s}
+        return replace(found, constants={**found.constants, **given}, given=given)
 
 
 def times_of(
@@ -237,6 +237,7 @@ class _MeasuredTimes(ByPasses):
     engine: str | None = None
     sequences: int = 1
     parallel: Form = "kept"
+    given: dict[str, float] = field(default_factory=dict)  # of `constants`, whatever was timed
     unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
     models: TimedModels | None = None
     dips: bool = False
@@ -295,8 +296,9 @@ class _MeasuredTimes(ByPasses):
         high = min(size for size in sizes if size >= batch)
         below = times_of(self.samples, self.engine, low, self.policy_s, self.dips)
         if low == high:
-            constants = {**self.constants, **below.constants}
+            constants = {**self.constants, **below.constants, **self.given}
             mine = {"unsealed": self.unsealed, "parallel": self.parallel, "models": self.models}
+            mine |= {"given": self.given}
             return replace(below, constants=constants, **mine)
         above = times_of(self.samples, self.engine, high, self.policy_s, self.dips)
         return self._between(below, above, batch)
@@ -316,7 +318,7 @@ class _MeasuredTimes(ByPasses):
             self,
             passes=mixed(low.passes, high.passes),
             prefills=mixed(low.prefills, high.prefills),
-            constants={**self.constants, **both},
+            constants={**self.constants, **both, **self.given},
             cells={},
             sequences=batch,
         )
@@ -355,11 +357,10 @@ class _MeasuredTimes(ByPasses):
             except CostError:  # few prompts: a draw may lack the passes of one model
                 continue
             # what no prompt of the draw has timed keeps its time, and so does what was given
-            constants = self.constants | drawn.constants
-            constants["communication"] = self.communication()
+            constants = {**self.constants, **drawn.constants, **self.given}
             passes, prefills = {**self.passes, **drawn.passes}, {**self.prefills, **drawn.prefills}
             grids = {"passes": passes, "prefills": prefills, "constants": constants}
-            found.append(replace(drawn, **grids, parallel=self.parallel))
+            found.append(replace(drawn, **grids, parallel=self.parallel, given=self.given))
         return found
 
     @property

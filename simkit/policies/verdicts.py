@@ -68,14 +68,26 @@ def whole(given: Any, rule: object) -> int:
     return int(given)
 
 
+def decisions(policy: Sequential, drafted: np.ndarray) -> np.ndarray:
+    """Decisions of steps with so many drafted tokens, as a policy's `calls` says, (N,).
+
+    Raises:
+        PolicyError: they are no whole numbers.
+    """
+    found = np.asarray(policy.calls(drafted))
+    if found.dtype.kind not in "iu":
+        raise PolicyError(f"{policy}: {not_whole(str(found.dtype))}")
+    return found
+
+
 def not_boolean(given: str) -> str:
     """What is wrong with a rule that has given something else."""
     return f"{RULE} must say True or False in every case, not {given}"
 
 
 def not_whole(given: str) -> str:
-    """The same of a length."""
-    return f"{RULE}'s lengths must be whole numbers, not {given}"
+    """The same of a length, or of calls."""
+    return f"{RULE}'s lengths and calls must be whole numbers, not {given}"
 
 
 def _shown(value: Any) -> str:

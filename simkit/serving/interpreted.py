@@ -9,6 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
 from simkit.policies.base import chain_of
+from simkit.policies.verdicts import decisions
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
 from simkit.serving.plans import ControllerPlan
@@ -95,7 +96,7 @@ class _Shared:
             if any(rule.going):
                 rule.told([False] * n, [() if row is None else row for row in rows])
         drafted[:] = rule.drafted()
-        self.room.made[MADE.calls, :n] = rule.policy.calls(rule.depth)
+        self.room.made[MADE.calls, :n] = decisions(rule.policy, rule.depth)
 
     def choose(self, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray) -> None:
         proposed[:] = self.rule.chosen(view, drafted.tolist())

@@ -15,6 +15,7 @@ from simkit.simulator.arguments import (
     AnyPolicy,
     AnyTrace,
     check_confidence,
+    check_seed,
     distinct,
     listed,
     policy_of,
@@ -98,6 +99,7 @@ def replay(
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")
     check_confidence(confidence)
+    check_seed(seed)
     trace = opened(trace)
     if isinstance(policies, Mapping):
         return _by_drafter(trace, policies, (cost, by, first_token, confidence, seed))
@@ -127,7 +129,12 @@ def _by_drafter(
 ) -> ByDrafter:
     if not policies:
         raise ReplayError("there is no drafter to replay")
-    found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
+    found: dict[str, Result] = {}
+    for asked, given in policies.items():
+        name, result = _of(trace, str(asked), given, *settings)
+        if name in found:
+            raise ReplayError(f"{name} is given twice: give all its policies at once")
+        found[name] = result
     return ByDrafter(found, *settings[3:])
 
 

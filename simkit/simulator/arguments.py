@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from simkit import costs
 from simkit.costs import Times
 from simkit.costs.measured import NoSamplesError
@@ -133,8 +135,21 @@ def check_confidence(confidence: float) -> None:
     Raises:
         ReplayError: it is not between 0 and 1.
     """
-    if not (isinstance(confidence, int | float) and 0 < confidence < 1):
+    number = isinstance(confidence, int | float | np.floating)
+    if not (number and 0 < confidence and (1 + confidence) / 2 < 1):
         raise ReplayError(f"confidence must lie between 0 and 1, not {confidence!r:.40}")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed from which nothing could be drawn again.
+
+    Raises:
+        ReplayError: it is no whole number from 0 on.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ReplayError(f"seed must be a whole number, not {seed!r:.40}")
+    if seed < 0:
+        raise ReplayError(f"seed must be at least 0, not {seed}")
 
 
 def _times(given: AnyCost | None, trace: Trace) -> Times | None:

@@ -13,7 +13,16 @@ from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.route import Routing
 from simkit.errors import ReplayError
-from simkit.policies import Fixed, Policy, PolicyError, Prophet, Sequential, Setting, parse
+from simkit.policies import (
+    Fixed,
+    Policy,
+    PolicyError,
+    Prophet,
+    RateOptimal,
+    Sequential,
+    Setting,
+    parse,
+)
 from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.binding import fitted
@@ -64,11 +73,13 @@ def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
 
     Raises:
         PolicyError: the policy does not draft and verify in turn, plans the steps of one drafter
-            alone, or lacks what it must be fitted to.
+            alone or is fitted to them, or lacks what it must be fitted to.
     """
     chain = chain_of(policy, "several drafters take turns, and all of them draft chains")
     if isinstance(policy, Prophet):
         raise PolicyError(f"{policy} plans the steps of one drafter: for several there is oracle()")
+    if isinstance(policy, RateOptimal):
+        raise PolicyError(f"{policy} is fitted to one drafter's steps: for several, tune another")
     return RoutedArm(name, policy, cast(Sequential, fitted(chain, setting)), setting)
 
 

@@ -7,6 +7,7 @@ prompt or is fitted to all of them; such a one is refused.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +18,14 @@ from simkit.drafters import layout_of
 from simkit.drafters.layout import Span
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
-from simkit.policies import Policy, Setting
+from simkit.policies import NumericPolicy, Policy, Sequential, Setting
 from simkit.simulator.beyond import Beyond
 from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, Spread, opening, run, spread_of
 from simkit.simulator.step_costs import Charge
 from simkit.simulator.total import Seconds
 from simkit.steps.steps import Steps
+from traces.own_sources import is_own
 from traces.streamed import Streamed
 from traces.trace import Trace
 
@@ -85,6 +87,27 @@ def check_prompts_apart(policy: Policy) -> None:
         raise ReplayError(f"{policy} {why}: leave --memory out")
 
 
+def check_begin(policy: Policy, low: int, n: int) -> None:
+    """Refuse a rule of a user's that begins prompts by their numbers: windows have their own.
+
+    Args:
+        policy: of ours they look at no number, or in what they were fitted to for each window.
+        low: the number of the window's first prompt in the trace.
+        n: its prompts.
+
+    Raises:
+        ReplayError: a prompt would begin otherwise than in the whole trace.
+    """
+    if not isinstance(policy, Sequential) or not low:
+        return
+    kind = next(one for one in type(policy).__mro__ if "begin" in vars(one))
+    if is_own(policy.slots.begin if kind is NumericPolicy else kind):  # pyright: ignore
+        return
+    for number in range(n):
+        if pickle.dumps(policy.begin(number)) != pickle.dumps(policy.begin(low + number)):
+            raise ReplayError(f"{policy} begins prompts by their numbers: leave --memory out")
+
+
 def _together(
     policies: Sequence[Policy],
     setting: Setting,
@@ -97,8 +120,11 @@ def _together(
     given = [one if one.takes_turns else one.bind(setting) for one in policies]
     bound: list[Policy] = []
     parts: list[list[Run]] = [[] for _ in policies]
-    n = len(trace.ranges)
+    n, low = len(trace.ranges), 0
     for k, window in enumerate(trace.windows()):
+        for policy in policies:
+            check_begin(policy, low, window.n_sequences)
+        low += window.n_sequences
         for number, part in enumerate(replays(given, at(window, setting))):
             bound += [] if k else [part.bound]
             parts[number].append(_sums_alone(part, setting))

@@ -9,6 +9,7 @@ import numpy as np
 from simkit.drafters.lattice import LatticeLayout
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import NumericPolicy, Sequential
+from simkit.policies.verdicts import decisions
 from simkit.steps import compiled, interpreted
 from simkit.steps.family import Family
 from simkit.steps.loop_tables import LoopPrices
@@ -38,7 +39,7 @@ class ChainFamily(Family[Sequential, Steps]):
             steps.proposed + 1,
             steps.asked,
             steps.unread if layout.reads_back and not again else 1,
-            policy.calls(steps.drafted) if policy.looks else np.zeros(len(steps), np.int64),
+            decisions(policy, steps.drafted) if policy.looks else np.zeros(len(steps), np.int64),
             again=again,
             reads=lambda: layout.experts.union(steps.row(layout), steps.proposed + 1),
         )

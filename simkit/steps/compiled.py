@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from simkit.drafters.layout import Layout, Read, Span
-from simkit.policies import NumericPolicy, Outcome, Policy, Slots
+from simkit.policies import NumericPolicy, Outcome, Policy, PolicyError, Slots
 from simkit.policies.function import CompiledFunction
 from simkit.steps.compiled_rules import (
     CompiledRule,
@@ -59,8 +59,13 @@ def rule(policy: NumericPolicy) -> CompiledRule:
     """The rule of a policy that `compiles`.
 
     Raises:
-        PolicyError: see `rule_of`.
+        PolicyError: see `rule_of`; or its numbers let drafts be longer than its `max_draft`.
     """
+    if policy.params.max_draft > policy.max_draft:
+        raise PolicyError(
+            f"{policy}: a longest draft of {policy.params.max_draft} tokens among its params is"
+            f" beyond its max_draft, {policy.max_draft}"
+        )
     if isinstance(policy, CompiledFunction):
         return stands_alone(*policy.rule)
     return rule_of(policy, type(policy.params), policy.slots)
@@ -281,7 +286,7 @@ def _add_up(
             drafted += steps[0, j]
             proposed += steps[1, j]
             accepted += steps[2, j]
-            calls += calls_of(params, steps[0, j])
+            calls += whole(calls_of(params, steps[0, j]))
             if path.deepest >= 0:
                 drafts += steps[0, j] > 0
         counts[0, k] = count

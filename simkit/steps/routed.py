@@ -7,6 +7,7 @@ as it would in a decoder that keeps one beside the other. It is asked in plain P
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,10 @@ import numpy as np
 
 from simkit.drafters.layout import DepthError, Layout
 from simkit.drafters.route import Routing
+from simkit.errors import ReplayError
 from simkit.policies import Policy, Sequential, Setting
 from simkit.policies.base import State
+from simkit.policies.verdicts import decisions
 from simkit.steps import interpreted
 from simkit.steps.depth import advice
 from simkit.steps.steps import COUNTS, Steps, extra_passes, sequential
@@ -129,10 +132,18 @@ class _Walker:
 
     def _best(self, start: int) -> tuple[int, interpreted.DraftCounts, State]:
         """The draft of which the most is accepted; the others leave no trace in their states."""
-        found = [
-            (k, *self._draft(k, start, _copy(self._states[k]))) for k in range(len(self._arms))
-        ]
+        found = [(k, *self._draft(k, start, self._copy(k))) for k in range(len(self._arms))]
         return max(found, key=lambda one: one[1].accepted)
+
+    def _copy(self, k: int) -> State:
+        """The state of a drafter's policy, of which nothing is changed with the copy."""
+        try:
+            return deepcopy(self._states[k])
+        except Exception as error:  # a generator, or an object that does not want to be copied
+            raise ReplayError(
+                f"{self._arms[k].policy}: best_of tries each drafter's draft in every step, and"
+                f" this policy's state cannot be copied ({error}): write it as a class"
+            ) from None
 
     def _draft(self, which: int, start: int, state: State) -> tuple[interpreted.DraftCounts, State]:
         arm = self._arms[which]
@@ -198,7 +209,7 @@ def _work(arm: RoutedArm, k: int, steps: RoutedSteps) -> Work:
         steps.proposed + 1,
         tokens,
         unread,
-        np.where(mine, arm.bound.calls(steps.drafted), 0),
+        np.where(mine, decisions(arm.bound, steps.drafted), 0),
         again=again,
         missed=missed if arm.layout.paid == "token" else None,
     )
@@ -218,8 +229,3 @@ def _missed(steps: RoutedSteps, k: int, reads: np.ndarray) -> np.ndarray:
     last = np.concatenate([[-1], last[:-1]]) if len(last) else last
     begin = np.repeat(steps.offsets[:-1], steps.counts)
     return before - before[np.maximum(last, begin)]
-
-
-def _copy(state: State) -> State:
-    """A state whose arrays are not those of another."""
-    return tuple(part.copy() if isinstance(part, np.ndarray) else part for part in state)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.errors import ReplayError
+from simkit.simulator.arguments import check_seed
 from traces.messages import how_many
 
 DEALS = 20
@@ -122,11 +123,9 @@ def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deal
 
 
 def _check(strata: np.ndarray, folds: int, seed: int) -> None:
-    for name, value in (("seed", seed), ("folds", folds)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise ReplayError(f"{name} must be a whole number, not {value!r}")
-    if seed < 0:
-        raise ReplayError(f"seed must be at least 0, not {seed}")
+    check_seed(seed)
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer):
+        raise ReplayError(f"folds must be a whole number, not {folds!r}")
     if folds < 2:
         raise ReplayError(f"folds must be at least 2, not {folds}")
     if len(strata) < folds:

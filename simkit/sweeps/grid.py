@@ -24,6 +24,7 @@ from simkit.simulator.arguments import (
     AnyPolicy,
     AnyTrace,
     check_confidence,
+    check_seed,
     distinct,
     listed,
     policy_of,
@@ -200,7 +201,7 @@ def sweep(
     >>> simkit.sweep("reference", "fixed(1:4)").best()["policy"].to_list()
     ['fixed(4)']
     """
-    _check(by, confidence)
+    _check(by, confidence, seed)
     policies = settings(specs)
     where = setting(trace, cost, first_token)
     check_far(where, ray)
@@ -216,10 +217,11 @@ def sweep(
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 
 
-def _check(by: str, confidence: float) -> None:
+def _check(by: str, confidence: float, seed: int) -> None:
     if by not in BY:
         raise ReplayError(f"by must be trace or task, not {by!r}")
     check_confidence(confidence)
+    check_seed(seed)
 
 
 def _watched(

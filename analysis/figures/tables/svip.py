@@ -48,7 +48,7 @@ def by_length(at: Replays) -> FilledTable:
     some, rows = [n_output >= length for length in lengths], []
     for name, one in arms.items():
         mine = by_position.seconds(one.policy, at, edges).cumsum(1)
-        found = [clusters.ratio(alone[kept, k], mine[kept, k]) for k, kept in enumerate(some)]
+        found = [clusters.speed(alone[kept, k], mine[kept, k]) for k, kept in enumerate(some)]
         rows.append([name, *map(cell, found)])
     rows.append(["prompts", *(f"{int(kept.sum()):,}" for kept in some)])
     how = chosen(at.trace) if folds(at.trace) is None else "the setting that most folds chose"
