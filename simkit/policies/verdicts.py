@@ -68,7 +68,7 @@ def whole(given: Any, rule: object) -> int:
     return int(given)
 
 
-def decisions(policy: Sequential, drafted: np.ndarray) -> np.ndarray:
+def decisions(policy: Sequential, drafted: np.ndarray | int) -> np.ndarray:
     """Decisions of steps with so many drafted tokens, as a policy's `calls` says, (N,).
 
     Raises:

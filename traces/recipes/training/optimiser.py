@@ -86,9 +86,10 @@ def take_step(
         clip: the largest norm.
         count: what the gradients are a sum over, by which they are divided first.
     """
-    for parameter in net.parameters() if count is not None else ():
-        if parameter.grad is not None:
-            parameter.grad /= count
+    if count is not None:
+        for parameter in net.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= count
     torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
     for group in optimiser.param_groups:
         group["lr"] = new_rate * group.get("share", 1.0)
