@@ -199,7 +199,7 @@ def test_what_is_said_of_times():
     said = figures.load_crossover(traces.load("reference", drafter="pard2"), **given)
     words = " ".join([said.ax.texts[-1].get_text().replace("\n", " "), *said.notes])
     assert "Passes over more than 64 sequences were not timed: their times up to 128" in words
-    assert "outcomes are exact, the schedule is simulated" in words
+    assert "utcomes are exact, the schedule is simulated" in words  # a note begins with a capital
     assert "priced as the cost's draft model's" in words and serving.COST in words
     assert words.startswith("Acceptance and times are of different pairs: ")
     assert words.index("Slower than no drafts: ") < words.index("not timed")
