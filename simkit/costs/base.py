@@ -120,6 +120,7 @@ class Times(ABC):
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """T_verify: a target pass over γ + 1 `tokens`; the two arrays broadcast.
 
+        What is the same for all tokens, or contexts, may be given once, as of every method here.
         Never falls as tokens grow. An empty draft is verified too, as one token.
         """
 
