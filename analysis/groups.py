@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from analysis.labelled_replays import chosen
+from analysis.papers import ALONE
 from analysis.replays import ALL, Replayed, Replays, groups
 from simkit.simulator.by_span import sums_by_span
 from simkit.sweeps.folds import mean_of
@@ -100,7 +101,8 @@ class Groups:
         steps = self.of(at, at.replay("autoregressive"))
         nothing = {name: np.zeros_like(values) for name, values in steps.seconds.items()}
         baseline = {name: steps.seconds["baseline_s"] for name in ("verify_s", "baseline_s")}
-        return replace(steps, seconds=nothing | baseline if steps.seconds else {})
+        seconds = nothing | baseline if steps.seconds else {}
+        return replace(steps, seconds=seconds, timing=at.replay(ALONE).timing)
 
     @property
     def chosen(self) -> str:

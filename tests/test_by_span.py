@@ -17,6 +17,7 @@ from analysis.figures import FIGURES
 from analysis.groups import Groups
 from analysis.papers import svip as paper
 from analysis.replays import ALONE, of
+from analysis.speeds import speedup
 from analysis.study import Study
 from traces import spans
 from traces.errors import UserError
@@ -137,3 +138,10 @@ def test_claims_from_the_command_line_are_those_of_python(folder, capsys):
     words = ["claims", folder / "trace", "--cost", COST, "--by", "span", "--format", "json"]
     ended, out, _ = run(capsys, *words)
     assert ended == 0 and "entropy_ratio" in out and CUT in json.dumps(json.loads(out))
+
+
+def test_the_target_alone_is_exactly_as_fast_as_itself():
+    """Its times spread as the baseline's do, which pays nothing for steps of speculation."""
+    at = of(Study("reference"), None)
+    found = speedup(Groups(at.trace).alone(at))
+    assert at.charge.drawn_anew and (found.lo, found.value, found.hi) == pytest.approx((1, 1, 1))
