@@ -18,7 +18,7 @@ from replay_traces import with_scores
 from test_lattice import spelled_out
 
 import simkit
-from analysis.explore import extra
+from analysis import explore as package
 from analysis.explore.arguments import arguments
 from analysis.explore.model import ExploreModel, point
 from analysis.explore.text import html
@@ -156,7 +156,7 @@ def test_trees():
 
 
 def test_without_the_extra(capsys, monkeypatch):
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(package, "find_spec", lambda name: None)
     assert "pip install 'draft-simkit[explore]'" in refused(capsys, "explore", "reference")
 
 

@@ -125,10 +125,7 @@ FIGURES: Registry[FigureEntry] = Registry(
 
 
 def figure(
-    source: str,
-    *needs: str,
-    grouped: bool = False,
-    **facts: bool,
+    source: str, *needs: str, grouped: bool = False, **facts: bool
 ) -> Callable[[Draw], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 

@@ -244,17 +244,17 @@ def _decoding(
     longest = how_many(max(map(len, job.prompts)), "token")
     requests = [Request(job.sequence + k, prompt) for k, prompt in enumerate(job.prompts)]
     return guarded(
-        decoder.stepwise(requests),
+        lambda: decoder.stepwise(requests),
         lambda: f"{arm.name} on sequence {job.sequence}, {longest} of prompt; {log.kept}",
     )
 
 
 def guarded(
-    decoding: Generator[int, None, Decoded], what: Callable[[], str]
+    begin: Callable[[], Generator[int, None, Decoded]], what: Callable[[], str]
 ) -> Generator[int, None, Decoded]:
     """Decode; running out of memory becomes one line, which says what was decoded."""
     try:
-        return (yield from decoding)
+        return (yield from begin())
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

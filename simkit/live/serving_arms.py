@@ -167,4 +167,4 @@ def _serving(
     """Serve some requests."""
     at_once = how_many(server.slots or 0, "request")
     what = f"{arm.controller} with {at_once} in flight"
-    return guarded(server.stepwise(requests), lambda: what)
+    return guarded(lambda: server.stepwise(requests), lambda: what)
