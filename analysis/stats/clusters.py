@@ -110,10 +110,10 @@ def bootstrap(
         without = statistic(total - sums)
         drawn, pivots = _resamples(sums, statistic, found, seed, studentised)
     shared = [None] * len(found) if factors is None else factors
-    how = confidence, positive or studentised
-    each = zip(found, drawn.T, without.T, prompts, pivots, shared, strict=True)
+    each = zip(found, drawn.T, without.T, prompts.tolist(), pivots, shared, strict=True)
     return tuple(
-        interval(v, d, w, int(n), *how, *more, capped=capped) for v, d, w, n, *more in each
+        interval(*one, confidence, positive or studentised, p, f, capped=capped)
+        for *one, p, f in each
     )
 
 
