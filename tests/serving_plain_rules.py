@@ -76,9 +76,12 @@ class Schedule(Rule):
         return self.table[fits[0]] if fits and not self.off else 0
 
     def observe(self, batch, drafted, proposed, accepted, ended):
+        for request in batch:
+            if not request.log:
+                self.first = request.out  # one that the prefill gave, or none
         for request, a, end in zip(batch, accepted, ended, strict=True):
             if end and self.gate:
-                self.means.append((request.out + a + 1) / (len(request.log) + 1))
+                self.means.append((request.out - self.first + a + 1) / (len(request.log) + 1))
                 last = self.means[-self.window :]
                 if len(last) == self.window and sum(last) / self.window < self.gate:
                     self.off = True

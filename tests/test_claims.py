@@ -33,6 +33,7 @@ from analysis.claims.verdict import ABOVE_1, BELOW_0, UNJUDGED, against_print, j
 from analysis.replays import ALONE, LONGEST, Replayed, folds
 from analysis.speeds import per
 from analysis.stats import Estimate
+from analysis.study import Study
 from simkit.costs import Linear
 from simkit.statistics.enough import FOR_VERDICT
 from traces.errors import UserError
@@ -415,3 +416,17 @@ def test_lookups_yield_no_whole_draft_in_a_pass(monkeypatch):
     monkeypatch.setattr(type(trace), "drafters", ["prompt_lookup", "suffix"])
     with pytest.raises(Untestable, match="no drafter is attached"):
         engines.whole_draft(SimpleNamespace(trace=trace))
+
+
+def test_a_load_s_interval_is_of_its_own_requests():
+    """Copies of 64 are a sixteenth as many requests as copies of one."""
+    found = engines.three_beat_five_at_64
+    parts = getattr(found, "measure", found)(Evidence(Study("reference", "draft")))
+    served = simkit.serve(
+        "reference", ["static(5)", "static(3)"], "specdecode-bench:eagle", copies=[1, 64],
+        engine=simkit.serving.Engine(64, extrapolate=True), requests=1024, seeds=engines.SEEDS,
+    ).records()  # fmt: skip
+    rows = {row["value"]: row for row in served if row["controller"] == "static(3)"}
+    (part,) = (one.found for one in parts if one.what == "3 over 5 at 64")
+    wide = rows[64.0]["steady_against_hi"] - rows[64.0]["steady_against_lo"]
+    assert part.hi - part.lo == pytest.approx(wide, rel=0.05)

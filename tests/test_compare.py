@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from analysis.replays import Replays
 from analysis.stats.two_samples import Pairing
 from analysis.study import Study
 from simkit.costs import Linear
+from simkit.importers import specdecode_bench
 from traces.errors import UserError
 from traces.manifest import read_manifest
 from traces.memory import from_arrays
@@ -399,3 +401,38 @@ def test_spread_of_the_times_is_in_the_ratio():
     (row,) = found.rankings[0].rows
     alone = row.second.hi / row.second.lo
     assert alone * 0.9 < row.ratio.hi / row.ratio.lo < alone * 1.2
+
+
+def without_prompts(tmp_path, name, first, n, shares):
+    """SpecDecode-Bench's records of requests whose prompts it does not hold."""
+    rng = np.random.default_rng(first)
+    lines = [
+        {
+            "id": f"r{first + k}",
+            "prompt_token_ids": [],
+            "generated_token_ids": [1] * 40,
+            "acc_eagle": {"acc_len": [1 + int(x) for x in rng.binomial(4, shares(k), 40)]},
+        }
+        for k in range(n)
+    ]
+    file = tmp_path / name
+    file.write_text("\n".join(map(json.dumps, lines)))
+    return specdecode_bench.load(file).trace
+
+
+def test_prompts_that_nobody_knows_are_not_the_same(tmp_path):
+    one = without_prompts(tmp_path, "a", 0, 20, lambda k: 0.5)
+    other = without_prompts(tmp_path, "b", 100, 40, lambda k: 0.2 + 0.6 * k / 40)
+    found = compare(one, other, cost="linear(draft_s=1, target_s=10)", policies=["fixed(2)"])
+    assert found.pairs[0].pairing.startswith("not paired: no prompts are the same (by task and id)")
+
+
+def test_a_fixed_length_is_named_as_it_was_replayed():
+    """Of traces whose drafts end at 3, no statistic is of drafts of 5."""
+    one, other = (iid(12, 40, 0.7, max_draft=3, seed=seed) for seed in (1, 2))
+    found = compare(one, other, cost="linear(draft_s=1, target_s=10)", policies=["fixed(2)"])
+    names = [measure.name for measure in found.pairs[0].measures]
+    assert "tokens a step, fixed(3)" in names and not any("fixed(5)" in name for name in names)
+    row = next(m for m in found.pairs[0].measures if m.name == "tokens a step, fixed(3)")
+    (known,) = simkit.replay(one, "fixed(3)").records()
+    assert row.first.value == pytest.approx(known["tokens_per_step"])

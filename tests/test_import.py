@@ -461,3 +461,8 @@ def test_a_byte_order_mark_is_no_harm(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     marked = lattice(file)
     assert marked.sequences.equals(plain.sequences)
+
+
+def test_an_unknown_alignment_is_refused(tmp_path):
+    with pytest.raises(ImporterError, match="align must be simulator or measured, not 'measure'"):
+        specdecode_bench.load(tmp_path / "none.jsonl", align="measure")

@@ -11,9 +11,10 @@ import simkit
 import traces
 from simkit.engines import EngineError, vllm
 from simkit.engines.profile import conditional, profile
-from simkit.engines.synthetic import rates_of
+from simkit.engines.synthetic import errors, rates_of
 from simkit.errors import ImporterError
 from simkit.importers import profile as importer
+from simkit.importers import specdecode_bench
 from traces.loops import remarks_of
 
 COST = "linear(draft_s=0.001, target_s=0.02)"
@@ -245,3 +246,19 @@ def test_options_are_those_of_the_format(tmp_path, capsys):
     ):
         assert what in refused(capsys, *words)
         assert not (tmp_path / "x").exists()
+
+
+def test_a_trace_and_its_draws_count_tokens_alike(tmp_path):
+    """Of short outputs: a token accepted beyond the end is none, in the trace's own figure too."""
+    rng, file = np.random.default_rng(3), tmp_path / "short.jsonl"
+    with file.open("w") as lines:
+        for k in range(200):
+            accepted = (rng.random((20, 4)) < 0.7).cumprod(1).sum(1)
+            tokens = {"prompt_token_ids": [k], "generated_token_ids": [1] * 20}
+            lengths = {"acc_eagle": {"acc_len": (accepted + 1).tolist()}}
+            lines.write(json.dumps({"id": k} | tokens | lengths) + "\n")
+    trace = specdecode_bench.load(file, align="measured").trace
+    found = {one.name: one for one in errors(trace, rates_of(trace, 4, "draft"), None, "draft")}
+    steps = simkit.replay(trace, "fixed(4)").records()[0]["steps"]
+    own = found["tokens a step, all steps"]
+    assert own.true == pytest.approx(200 * 20 / steps) and own.low < own.true < own.high

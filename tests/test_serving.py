@@ -22,6 +22,8 @@ from serving_plain_rules import (
     Static,
 )
 
+import simkit
+import traces
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.errors import PolicyError
@@ -34,6 +36,8 @@ from simkit.serving.run import How, run
 from simkit.serving.state import outcomes
 from simkit.simulator.arguments import setting
 from traces import synthetic
+from traces.memory import from_drafts
+from traces.subset import select
 
 COST = Linear(
     draft_s=1e-3,
@@ -342,3 +346,76 @@ def test_a_slot_without_hysteresis_has_sglangs():
 def test_captured_sizes_of_ema_ascend(sizes):
     with pytest.raises(PolicyError, match="ema: captured are whole numbers"):
         controllers.parse(f"ema(3, captured={sizes})")
+
+
+QUICK = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"
+
+
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_tokens_a_step_are_those_of_steps(first_token):
+    """A token that the prefill gives is no step's."""
+    some = select(traces.load("reference"), range(12), max_new_tokens=4)
+    found = simkit.serve(
+        some, ["none", "static(3)"], QUICK, concurrency=2, seeds=1, first_token=first_token
+    )
+    for one, row in zip(found.runs, found.records(), strict=True):
+        assert row["tokens_step"] == pytest.approx(one.steps["emitted"].mean())
+    assert found.records()[0]["tokens_step"] == 1
+
+
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_a_gate_counts_no_token_of_the_prefill(first_token):
+    """Nothing is accepted, so all steps give one token, and the gate ends drafting."""
+    length, deepest, n = 4, 3, 10
+    keys = np.array(
+        [(s, i, d) for s in range(n) for i in range(1, length + 1) for d in range(1, deepest + 1)]
+    )
+    trace = from_drafts(
+        {
+            "n_output": np.full(n, length),
+            "output_tokens": [list(range(length))] * n,
+            "finish_reason": ["unknown"] * n,
+        },
+        {
+            "sequence": keys[:, 0].astype(np.int32),
+            "start": keys[:, 1].astype(np.int32),
+            "depth": keys[:, 2],
+            "accepted": np.zeros(len(keys), bool),
+        },
+        max_draft=deepest,
+        max_new_tokens=length + 64,
+    )
+    spec = "schedule({4: 3}, gate=1.2, window=4)"
+    how = {"concurrency": 2, "requests": 60, "seeds": 1, "first_token": first_token}
+    (run,) = simkit.serve(trace, [spec], QUICK, **how).runs
+    drafts = run.steps["drafted"] > 0
+    assert drafts[:4].any() and not drafts[len(drafts) // 2 :].any()
+
+
+def test_requests_that_come_before_any_has_a_token():
+    found = simkit.serve("reference", ["none", "static(3)"], QUICK, rate=200, requests=20, seeds=1)
+    for row in found.records():
+        assert row["steady_tokens_s"] == pytest.approx(row["tokens_s"])
+    assert "ZeroDivision" not in found.answer()
+
+
+def test_the_answer_denies_no_gain_that_a_row_shows():
+    """The most tokens by its mean, but with a wide interval, is not the only controller."""
+    some = select(traces.load("reference"), range(8))
+    found = simkit.serve(
+        some, ["none", "static(1)", "static(2)", "static(7)"], QUICK,
+        concurrency=2, requests=60, seeds=4,
+    )  # fmt: skip
+    gains = [row["controller"] for row in found.records() if (row["steady_against_lo"] or 0) > 1]
+    assert gains and "no controller" not in found.answer()
+    assert any(name in found.answer() for name in gains)
+
+
+def test_the_best_row_has_a_number():
+    some = select(traces.load("reference"), range(12), max_new_tokens=3)
+    found = simkit.serve(some, ["none", "static(3)"], QUICK, concurrency=2, seeds=2)
+    for measure in ("user_tokens_s", "steady_against_lo"):
+        (best,) = found.best(measure)[measure].to_list()
+        known = [row[measure] for row in found.frame.to_dicts()]
+        numbers = [x for x in known if x is not None and x == x]
+        assert not numbers or best == max(numbers)

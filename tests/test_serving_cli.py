@@ -341,3 +341,9 @@ def test_captured_sizes_pad_a_pass_up():
     )
     seconds = [one.records()[0]["seconds"] for one in (plain, padded, whole)]
     assert seconds[0] == pytest.approx(seconds[2]) and seconds[1] > seconds[0]
+
+
+def test_contradicting_numbers_of_requests_are_refused(capsys):
+    words = ["serving", "reference", "--controller", "none", "--once", "--requests", 5]
+    cost = ["--cost", "linear(draft_s=1, target_s=10, target_per_token_s=0.1)"]
+    assert "--once serves each recorded sequence once" in refused(capsys, *words, *cost)

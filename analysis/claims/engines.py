@@ -229,8 +229,8 @@ def three_beat_five_at_64(at: Evidence) -> list[Part]:
 
     def over(one: str, other: str, size: float) -> Estimate:
         pairs = [speed[one, size, s] / speed[other, size, s] for s in range(SEEDS)]
-        sample = found.runs[0].sample
-        return estimate(np.array(pairs), sample, served_prompts(found.runs))
+        mine = [run for run in found.runs if run.load.value == size]
+        return estimate(np.array(pairs), mine[0].sample, served_prompts(mine))
 
     return [
         Part("5 over 3 at 1", over("static(5)", "static(3)", 1.0), ABOVE_1, (1.111, 1.111)),

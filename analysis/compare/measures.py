@@ -87,7 +87,8 @@ def measured(
         difference = Estimate(None, None, None, 0, "one of them does not have it")
         if len(sums) == 2:
             (difference,) = between(sums[0], sums[1], _less, prompts.pairing, confidence)
-        found.append(Measured(measure.name, measure.form, each[0], each[1], difference))
+        name = measure.name.replace(f"fixed({LENGTH})", _fixed(deepest))
+        found.append(Measured(name, measure.form, each[0], each[1], difference))
     for side in (first, second):
         side.at.study.make_room()
     return found, missing

@@ -193,12 +193,12 @@ def _keys(first: Trace, second: Trace) -> tuple[str, tuple[list[Hashable], list[
     tables = first.sequences, second.sequences
     texts = [table["prompt_text"].to_pylist() for table in tables]
     same = first.manifest.tokenizer_sha256 == second.manifest.tokenizer_sha256
-    if all(text is not None for side in texts for text in side):
+    tokens = [[tuple(one) for one in table["prompt_tokens"].to_pylist()] for table in tables]
+    if all(text for side in texts for text in side):
         by, found = "text", texts
-    elif same:
-        by = "tokens"
-        found = [[tuple(one) for one in table["prompt_tokens"].to_pylist()] for table in tables]
-    else:
+    elif same and all(one for side in tokens for one in side):
+        by, found = "tokens", tokens
+    else:  # of an import that has no prompts nothing else is known
         by = "task and id"
         found = [
             [

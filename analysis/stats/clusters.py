@@ -111,10 +111,8 @@ def bootstrap(
         drawn, pivots = _resamples(sums, statistic, found, seed, studentised)
     shared = [None] * len(found) if factors is None else factors
     each = zip(found, drawn.T, without.T, prompts.tolist(), pivots, shared, strict=True)
-    return tuple(
-        interval(*one, confidence, positive or studentised, p, f, capped=capped)
-        for *one, p, f in each
-    )
+    how = confidence, positive or studentised
+    return tuple(interval(v, d, w, n, *how, p, f, capped) for v, d, w, n, p, f in each)
 
 
 def _resamples(
@@ -308,8 +306,8 @@ def interval(
     positive: bool = False,
     pivots: np.ndarray | None = None,
     factors: np.ndarray | None = None,
-    freedom: int | None = None,
     capped: bool = True,
+    freedom: int | None = None,
 ) -> Estimate:
     """One value with its interval, or why it has none; see `bootstrap`.
 
@@ -322,8 +320,8 @@ def interval(
         positive: see `bootstrap`.
         pivots: see `simkit.statistics.interval.ends`.
         factors: (D,), see `bootstrap`.
-        freedom: degrees of freedom of its spread; None means n - 1.
         capped: see `bootstrap`.
+        freedom: degrees of freedom of its spread; None means n - 1.
     """
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")

@@ -122,8 +122,8 @@ def _apart(
     for i, value in enumerate(found):
         without, freedom = _left_out(float(value), [part[:, i] for part in left_out], positive)
         shared = None if factors is None else factors[i]
-        how = confidence, positive, None, shared, freedom
-        made.append(interval(value, drawn[:, i], without, n, *how))
+        how = confidence, positive, None, shared
+        made.append(interval(value, drawn[:, i], without, n, *how, freedom=freedom))
     return tuple(made)
 
 

@@ -104,6 +104,10 @@ class Repeated:
         Args:
             random: whether two runs of each sequence once differ.
         """
+        from simkit.errors import ServingError
+
+        if self.once and self.requests is not None:
+            raise ServingError("--once serves each recorded sequence once: leave out --requests")
         return {
             "requests": None
             if self.once

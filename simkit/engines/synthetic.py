@@ -81,10 +81,10 @@ def errors(
     found = run(policy, layout, charge, first)
     emitted = layout.n_output - first + 1
     some = emitted > 0
-    per_step = found.counts["tokens"][some] / found.counts["steps"][some]
+    per_step = emitted[some] / found.counts["steps"][some]
     seconds = found.total_s if found.seconds else None
     baseline = found.seconds["baseline_s"].sum() if found.seconds else 0.0
-    total = found.counts["tokens"].sum() / found.counts["steps"].sum()
+    total = emitted.sum() / found.counts["steps"].sum()
     true = dict(_measures(total, per_step, seconds, baseline))
     drawn: dict[str, list[float]] = {name: [] for name in true}
     rng = np.random.default_rng(seed)

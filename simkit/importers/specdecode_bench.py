@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow.compute as pc
@@ -72,8 +72,10 @@ def load(
 
     Raises:
         ImporterError: the file cannot be read, a record has wrong fields, or no such drafter; or
-            sample is below 1.
+            sample is below 1, or align neither of the two.
     """
+    if align not in get_args(Align):
+        raise ImporterError(f"align must be simulator or measured, not {align!r}")
     if sample is not None and sample < 1:
         raise ImporterError(f"sample must be at least 1, not {sample}")
     records = jsonl.read(file)

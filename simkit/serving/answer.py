@@ -41,7 +41,9 @@ def answer(served: Served) -> str:
 
 def _best(served: Served, rows: list[dict[str, Any]]) -> tuple[str, str, dict[str, Any]]:
     """The controller with the most tokens a second, what may be said of it, and its row."""
-    first, best = rows[0], max(rows, key=lambda row: row[MEASURE])
+    first = rows[0]
+    more = [row for row in rows[1:] if (row["steady_against_lo"] or 0) > 1]
+    best = max(more or rows, key=lambda row: row[MEASURE])
     base = "no drafts" if first["controller"] == _NOTHING else first["controller"]
     if len(rows) == 1:
         return first["controller"], "", first

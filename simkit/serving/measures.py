@@ -106,6 +106,7 @@ def summary(run: ServingRun, limits: Mapping[str, float] | None = None) -> dict[
     busy_s = rows["end_s"] - rows["begin_s"]
     running = rows["decoding"] + rows["prefilling"]
     steps = int(server.steps.sum())
+    by_prefill = (run.plan.outcomes.first - 1) * len(run.output)
     steady = steady_tokens_s(run)
     found = {
         "requests": float(len(of["output"])),
@@ -117,7 +118,7 @@ def summary(run: ServingRun, limits: Mapping[str, float] | None = None) -> dict[
         "user_tokens_s": _mean(1 / of["tpot_s"][of["tpot_s"] > 0]),
         "batch": float((busy_s * running).sum() / span_s),
         "busy": float(busy_s.sum() / span_s),
-        "tokens_step": float(run.output.sum() / max(steps, 1)),
+        "tokens_step": float((run.output.sum() - by_prefill) / max(steps, 1)),
         "length": float(server.drafted.sum() / max(steps, 1)),
         "verified": float(server.proposed.sum() / max(steps, 1)),
         "accepted_share": float(server.accepted.sum() / max(server.proposed.sum(), 1)),
@@ -148,14 +149,14 @@ def steady_tokens_s(run: ServingRun) -> float:
     when all but C are done. Where requests come by themselves it goes from the first one's arrival
     to the last one's. An iteration counts where it begins. It is the whole run where one request is
     in flight, or copies of one, whose batches run empty by their own rule; and where no time is
-    left: of two requests for each in flight or fewer, or if all come at once.
+    left: of two requests for each in flight or fewer, or if all come before any has a token.
     """
     arrival_s, rows, load = run.server.arrival_s, run.iterations, run.load
     first = max(0, 2 * load.concurrency - 1)  # it comes when the C-th is done
     if first < len(arrival_s) and load.concurrency != 1 and load.copies == 1:
         begin_s, end_s = arrival_s[first], arrival_s[-1]
         inside = (rows["begin_s"] >= begin_s) & (rows["begin_s"] < end_s)
-        if inside.any():
+        if rows["emitted"][inside].any():
             end_s = max(end_s, rows["end_s"][inside][-1])
             return float(rows["emitted"][inside].sum() / (end_s - begin_s))
     return float(run.output.sum() / (np.nanmax(run.server.done_s) - arrival_s.min()))

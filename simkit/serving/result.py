@@ -192,7 +192,10 @@ class Served(Plotted):
 
         if measure not in self.frame.columns:
             raise ServingError(f"no measure {measure!r}: there is {', '.join(self._numbers[0])}")
-        ordered = self.frame.sort(pl.col(measure), descending=True, maintain_order=True)
+        frame = self.frame
+        if frame[measure].dtype.is_float():
+            frame = frame.with_columns(pl.col(measure).fill_nan(None))
+        ordered = frame.sort(measure, descending=True, nulls_last=True, maintain_order=True)
         return ordered.unique(["load", "value"], keep="first", maintain_order=True).sort("value")
 
     def table(self) -> Table:

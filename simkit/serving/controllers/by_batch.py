@@ -72,7 +72,7 @@ class ByBatch(ByLength):
         return max(length for _, _, length in self.table)
 
 
-_OFF, _DONE, _RING = 0, 1, 2
+_OFF, _DONE, _FIRST, _RING = range(4)  # FIRST: tokens before a first step, by the prefill
 
 
 def _schedule(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
@@ -97,9 +97,12 @@ def _gate(
     if params.gate <= 0:
         return
     for k in range(len(ended)):
+        if view.steps[k] == 0:
+            state[_FIRST] = view.tokens[k]
+    for k in range(len(ended)):
         if ended[k]:
             done = np.int64(state[_DONE])
-            mean = (view.tokens[k] + accepted[k] + 1) / (view.steps[k] + 1)
+            mean = (view.tokens[k] - state[_FIRST] + accepted[k] + 1) / (view.steps[k] + 1)
             state[_RING + done % params.window] = mean
             state[_DONE] = done + 1
             if done + 1 >= params.window and state[_RING:].mean() < params.gate:
@@ -155,7 +158,7 @@ class Schedule(ByLength):
         return max(length for _, length in self.lengths)
 
     def begin(self, max_batch: int) -> np.ndarray:
-        """See `ByLength`: whether it is off, requests that are done, and the last ones' means."""
+        """See `ByLength`: whether it is off, requests that are done, and means of the last ones."""
         return np.zeros(_RING + self.window)
 
 
