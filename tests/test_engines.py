@@ -25,6 +25,7 @@ from simkit.engines import (
 )
 from simkit.engines.export import by_batch
 from simkit.engines.synthetic import errors, rates_of
+from simkit.serving import Plain
 from simkit.serving import parse as controller
 from traces.synthetic import iid
 
@@ -466,3 +467,22 @@ def test_the_command_writes_what_the_engine_reads(tmp_path, capsys):
 def test_bad_settings_are_one_line(tmp_path, capsys, arguments, what):
     assert what in refused(capsys, "export", "reference", *arguments, "-o", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["static", "schedule", "each", "budget", "none"])
+def test_a_controller_of_one_s_own_is_replaced_whatever_its_name(name):
+    class Own(Plain):
+        max_draft = 5
+
+        def lengths(self, view):
+            return 1
+
+    Own.name = name
+    found = write("vllm", controller=Own(), cost="linear(draft_s=1, target_s=6)")
+    assert any("has no controller like" in note for note in found.notes)
+
+
+def test_a_controller_that_never_drafts_is_exported_as_none():
+    for spec in ("none", "off_above(3, batch=0)"):
+        with pytest.raises(EngineError, match="no drafts at all are no setting"):
+            write("sglang", controller=controller(spec))

@@ -262,3 +262,8 @@ def test_a_trace_and_its_draws_count_tokens_alike(tmp_path):
     steps = simkit.replay(trace, "fixed(4)").records()[0]["steps"]
     own = found["tokens a step, all steps"]
     assert own.true == pytest.approx(200 * 20 / steps)
+
+
+def test_a_seed_below_0_is_refused(tmp_path):
+    with pytest.raises(ImporterError, match="seed must be at least 0, not -1"):
+        importer.load(tmp_path / "none.json", seed=-1)

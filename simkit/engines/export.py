@@ -25,6 +25,7 @@ from simkit.simulator.run import run
 from traces import specs
 from traces.errors import UserError
 from traces.messages import how_many
+from traces.own_sources import is_own
 from traces.trace import Trace
 
 _BY_BATCH = ("static", "off_above", "by_batch", "schedule")
@@ -155,8 +156,8 @@ def _stopped(
 def _controlled(
     plan: EngineSetting, engine: EngineWriter, controller: Any, by: Basis
 ) -> tuple[EngineSetting, list[str]]:
-    """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
-    name = controller.name
+    """The plan of a controller; a user's own is replaced, whatever its name is."""
+    name = controller.name if is_own(type(controller)) else ""
     if name == "none":
         return plan, []
     if name in ("each", "all_stopped", "batch_mean"):
@@ -204,6 +205,8 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
     """Lengths by the batch from which on they count, of a controller that looks at nothing else."""
     if controller.name == "static":
         return ((1, controller.length),)
+    if controller.name == "off_above" and controller.batch == 0:
+        return ((1, 0),)
     if controller.name == "off_above":
         return (1, controller.length), (controller.batch + 1, 0)
     if controller.name == "by_batch":

@@ -54,8 +54,10 @@ def load(file: str | Path, n_requests: int = 200, n_tokens: int = 256, seed: int
 
     Raises:
         ImporterError: the file is no profile, contradicts itself, or was not measured; or there
-            would be no step, or too many positions.
+            would be no step, or too many positions; or seed is below 0.
     """
+    if seed < 0:
+        raise ImporterError(f"seed must be at least 0, not {seed}")
     rates = read(file)
     mean = 1 + sum(rates.marginal)
     n_steps = round(n_tokens / mean)
