@@ -149,15 +149,14 @@ def _worth(found: Field, setting: Setting) -> Estimate:
 
 def _rows(found: Field, setting: Setting) -> list[Row]:
     """Every family, the advised one first."""
-    mine = next((f.held for f in found.families if f.setting[:2] == setting[:2]), None)
+    held = (one.held for one in found.families if one.setting[:2] == setting[:2])
+    mine = next(held, None) or found.replay(setting)  # of no drafts
     order = sorted(found.families, key=lambda one: one.setting[:2] != setting[:2])
     return [Row(one.setting, speedup(one.held), _against(found, mine, one)) for one in order]
 
 
-def _against(found: Field, mine: Replayed | None, other: Family) -> Estimate:
+def _against(found: Field, mine: Replayed, other: Family) -> Estimate:
     """By how many times the advised way is faster than another family."""
-    if mine is None:  # no drafts
-        return clusters.speed(other.held.total_s, found.baseline_s)
     if mine is other.held:
         return Estimate(1.0, None, None, len(found.held_s))
     return speed(mine, other.held)

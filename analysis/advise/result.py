@@ -102,8 +102,7 @@ class Advice(Framed):
             found.append(
                 f"on other prompts like these another setting may be {self.regret:.1%} faster"
             )
-        low, high = self.speedup.lo, self.speedup.hi
-        if self.setting.family != NONE and low is not None and low <= 1 <= (high or 1):
+        if self.setting.family != NONE and (self.speedup.lo or 2) <= 1:
             found.append("whether drafts gain anything is not clear")
         if self.alike:
             some = ", ".join(self.alike)
@@ -139,7 +138,7 @@ class Advice(Framed):
         alike = [
             one.setting
             for one in self.rows[1:]
-            if one.against.lo is not None and one.against.lo <= 1
+            if one.against.lo is not None and one.against.lo <= 1 <= (one.against.hi or 0)
         ]
         if not alike:
             return ""
