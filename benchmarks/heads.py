@@ -27,6 +27,7 @@ from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.states import States
+from simkit.heads.training_data import RecordedRows
 from traces.record.header import make_header
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
@@ -56,6 +57,7 @@ def known(console: Console) -> None:
 
 def speed(console: Console, threads: int) -> None:
     """Pairs a second of the whole scoring of made-up sequences, and of one call a pair."""
+    torch.set_num_threads(threads)
     trace = iid(24, 256, 0.8, max_draft=40, seed=0)
     layout = PathLayout(trace)
     for width in (96, 128):
@@ -65,7 +67,7 @@ def speed(console: Console, threads: int) -> None:
         best, cpu = np.inf, np.inf
         for _ in range(5):
             wall, used = time.perf_counter(), time.process_time()
-            table = scoring.score(head, layout, found, 40, threads)
+            table = scoring.score(head, layout, found)
             best = min(best, time.perf_counter() - wall)
             cpu = min(cpu, time.process_time() - used)
         assert isinstance(table, StartScores)
@@ -179,7 +181,7 @@ def compare(console: Console, trace: str, heads: list[str]) -> None:
     recording has no state behind them.
     """
     recorded = load(trace)
-    layout, found = PathLayout(recorded), states.read(recorded)
+    rows = RecordedRows(PathLayout(recorded), states.read(recorded))
     parts = training.split(recorded.n_sequences, training.TrainingSettings())
     n = int(parts.test.sum())
     picks = np.random.default_rng(0).integers(0, n, (1000, n))
@@ -188,10 +190,10 @@ def compare(console: Console, trace: str, heads: list[str]) -> None:
     first: np.ndarray | None = None
     for file in heads:
         head = files.load(file)
-        train = evaluate.judge(head, layout, found, parts.train)
+        train = evaluate.judge(head, rows, parts.train)
         fitted = metrics.fit(train.signals[_PLAIN], train.accepted)
         judged = [
-            evaluate.judge(head, layout, found, np.arange(len(layout.n_output)) == sequence)
+            evaluate.judge(head, rows, np.arange(rows.n_sequences) == sequence)
             for sequence in np.flatnonzero(parts.test)
         ]
         own = _drawn(_sums((one.accepted, one.score) for one in judged), picks)
