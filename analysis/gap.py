@@ -111,8 +111,8 @@ def gap(
     seconds = parts(tuned.held_out[fixed], tuned.held_out[best], decisions_s, prophet.total_s)
     choices = {choice.spec: choice.folds for choice in tuned.choices}
     notes = [*(where.charge.remarks if where.charge else [])]
-    notes += [*together([*tuned.beyond, *prophet.beyond]), *few_below({None: trace.n_sequences})]
-    notes += [] if seconds["gap"].any() else [NO_GAP]
+    notes += [*together([*tuned.beyond, *prophet.beyond])]
+    notes += [*([] if seconds["gap"].any() else [NO_GAP]), *few_below({None: trace.n_sequences})]
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
 
 

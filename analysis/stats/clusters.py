@@ -91,8 +91,7 @@ def bootstrap(
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
-        statistic undefined; nor where leaving a prompt out changes nothing, as if all tokens were
-        accepted: that shows no spread to resample.
+        statistic undefined; nor where leaving a prompt out changes nothing.
 
     Raises:
         StatsError: confidence is not in (0, 1).
