@@ -85,8 +85,7 @@ def bootstrap(
         positive: whether the statistics are, see there.
         studentised: of positive statistics of a few sums to which a few prompts may bring most, as
             a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
-        factors: of each value, by what it changes for reasons that all prompts share, such as other
-            samples of the times that priced them, (D,) each; see there.
+        factors: of each value, (D,) by what it changes for reasons that all prompts share; see there.
         capped: see there; ratios of seconds are not.
 
     Returns:
