@@ -85,7 +85,7 @@ def bootstrap(
         positive: whether the statistics are, see there.
         studentised: of positive statistics of a few sums to which a few prompts may bring most, as
             a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
-        factors: of each value, (D,) by what it changes for reasons that all prompts share; see there.
+        factors: of each value, (D,) by what it changes for reasons that prompts share; see there.
         capped: see there; ratios of seconds are not.
 
     Returns:
