@@ -268,6 +268,11 @@ class Numbered(Sequential):
         return state
 
 
+class Unknown(Numbered):
+    def begin(self, sequence):
+        return 3, lambda: None
+
+
 class Alike(Numbered):
     def begin(self, sequence):
         return (3,)
@@ -278,5 +283,9 @@ def test_a_rule_that_begins_prompts_by_their_numbers_is_refused(small_windows):
     assert len(set(simkit.replay("reference", Numbered()).steps()["drafted"])) > 3
     with pytest.raises(ReplayError, match="^numbered begins prompts by their numbers: leave"):
         simkit.replay(stream("reference", memory=LEAST), Numbered())
+    with pytest.raises(
+        ReplayError, match="^numbered: .* cannot be compared .*: leave --memory out"
+    ):
+        simkit.replay(stream("reference", memory=LEAST), Unknown())
     alike = simkit.replay(stream("reference", memory=LEAST), Alike()).frame["steps"]
     assert alike.equals(simkit.replay("reference", Alike()).frame["steps"])

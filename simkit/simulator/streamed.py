@@ -88,24 +88,35 @@ def check_prompts_apart(policy: Policy) -> None:
 
 
 def check_begin(policy: Policy, low: int, n: int) -> None:
-    """Refuse a rule of a user's that begins prompts by their numbers: windows have their own.
+    """Refuse a user's rule whose first state depends on the prompt's number.
+
+    A window numbers its prompts from 0, so such a rule would begin them otherwise than in the whole
+    trace. Built-in rules do not look at the number, or are fitted to each window.
 
     Args:
-        policy: of ours they look at no number, or in what they were fitted to for each window.
+        policy: of any kind.
         low: the number of the window's first prompt in the trace.
-        n: its prompts.
+        n: prompts of the window.
 
     Raises:
-        ReplayError: a prompt would begin otherwise than in the whole trace.
+        ReplayError: a first state differs, or cannot be compared.
     """
     if not isinstance(policy, Sequential) or not low:
         return
     kind = next(one for one in type(policy).__mro__ if "begin" in vars(one))
     if is_own(policy.slots.begin if kind is NumericPolicy else kind):  # pyright: ignore
         return
-    for number in range(n):
-        if pickle.dumps(policy.begin(number)) != pickle.dumps(policy.begin(low + number)):
-            raise ReplayError(f"{policy} begins prompts by their numbers: leave --memory out")
+    try:
+        same = all(
+            pickle.dumps(policy.begin(k)) == pickle.dumps(policy.begin(low + k)) for k in range(n)
+        )
+    except Exception as error:  # a state that is not pickled, or what the rule itself raises
+        raise ReplayError(
+            f"{policy}: the states that it begins with cannot be compared ({error}): leave --memory"
+            " out"
+        ) from None
+    if not same:
+        raise ReplayError(f"{policy} begins prompts by their numbers: leave --memory out")
 
 
 def _together(
