@@ -256,3 +256,27 @@ def _by_key(trace: Trace, table: str, key: tuple[str, ...], columns: tuple[str, 
     keys = zip(*(trace.column(table, name).tolist() for name in key), strict=True)
     rows = zip(*(trace.column(table, name).tolist() for name in names), strict=True)
     return {k: dict(zip(names, row, strict=True)) for k, row in zip(keys, rows, strict=True)}
+
+
+class Bare(Sequential):
+    """Drafts as much as it may, without columns or state: for rules that differ in one method."""
+
+    name, max_draft = "bare", 16
+
+    def __str__(self):
+        return self.name
+
+    def columns(self, sampler):
+        return ()
+
+    def begin(self, sequence):
+        return ()
+
+    def limit(self, state, ahead):
+        return self.max_draft
+
+    def trips(self, state, depth, row):
+        return False, state
+
+    def update(self, state, outcome):
+        return state

@@ -8,7 +8,7 @@ import pytest
 from commands import status
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_traces import tiny_traces
+from replay_traces import Bare, tiny_traces
 from test_lattice import counts
 
 import simkit as toolkit
@@ -17,7 +17,7 @@ from simkit.costs.price import StepWork
 from simkit.drafters import layout_of
 from simkit.drafters.route import BestOf, Route, parse
 from simkit.errors import ReplayError
-from simkit.policies import Outcome, Sequential
+from simkit.policies import Outcome
 from simkit.simulator.routed import routed
 from traces.drafters.passes import opened
 from traces.memory import from_drafts
@@ -439,28 +439,16 @@ class Counting:
         return self.asked % 7 == 0
 
 
-class Pure(Sequential):
+class Pure(Bare):
     """The same with a number for its state."""
 
-    name, max_draft = "pure", 16
-
-    def __str__(self):
-        return self.name
-
-    def columns(self, sampler):
-        return ()
+    name = "pure"
 
     def begin(self, sequence):
         return (0,)
 
-    def limit(self, state, ahead):
-        return self.max_draft
-
     def trips(self, state, depth, row):
         return (state[0] + 1) % 7 == 0, (state[0] + 1,)
-
-    def update(self, state, outcome):
-        return state
 
 
 def test_drafts_that_were_not_the_best_leave_no_trace_in_an_object():

@@ -7,12 +7,13 @@ import weakref
 import numpy as np
 import pytest
 from commands import refused, run
+from replay_traces import Bare
 
 import simkit
 import traces
 from analysis.stats.outline import outline
 from simkit.errors import ReplayError
-from simkit.policies import Sequential, parse
+from simkit.policies import parse
 from simkit.policies.registry import BUILT_IN
 from simkit.simulator.streamed import check_prompts_apart
 from traces import streamed, synthetic
@@ -244,28 +245,16 @@ def test_no_window_stays_but_the_one_before(small_windows, monkeypatch, name, dr
     assert len(seen) > 4 and max(alive) <= 2, alive  # the one before, and its source
 
 
-class Numbered(Sequential):
+class Numbered(Bare):
     """Drafts as many tokens as the number of its prompt says."""
 
     name, max_draft = "numbered", 8
-
-    def __str__(self):
-        return self.name
-
-    def columns(self, sampler):
-        return ()
 
     def begin(self, sequence):
         return (1 + 2 * (sequence // 32),)
 
     def limit(self, state, ahead):
         return state[0]
-
-    def trips(self, state, depth, row):
-        return False, state
-
-    def update(self, state, outcome):
-        return state
 
 
 class Unknown(Numbered):
