@@ -103,7 +103,8 @@ def _largest(found: Iterable[Beyond]) -> list[tuple[str, Beyond, bool]]:
     largest = []
     for each in some.values():
         most, several = max(each, key=lambda one: one.share), len(set(each)) > 1
-        share = f"{'up to ' if several else ''}{share_text(most.share)} of {most.part}"
+        upto = "up to " if several and most.share >= 0.01 else ""  # not "up to under 1%"
+        share = f"{upto}{share_text(most.share)} of {most.part}"
         largest.append((share, most, several))
     return largest
 
