@@ -15,6 +15,7 @@ from analysis.advise import Advice, advise
 from analysis.advise.candidates import NONE, Setting, regret, tried
 from analysis.advise.price import Piece, alike, pieces, today
 from analysis.study import MissingError, Study
+from traces.errors import UserError
 from traces.subset import select
 
 GPU = "atlas(target=llama-3.1-8b, draft=qwen2.5-0.5b)"
@@ -186,6 +187,8 @@ def test_what_cannot_be_advised_is_said():
         advise(select(small(), range(6)))
     with pytest.raises(traces.TraceError, match="no such folder and no bundled trace"):
         advise("nothing-there")
+    with pytest.raises(UserError, match="concurrency must be a whole number"):
+        advise("reference", concurrency=2.5)  # type: ignore[arg-type]
 
 
 def test_command_and_words(capsys):

@@ -22,6 +22,7 @@ from analysis.claims import (
     Evidence,
     Part,
     Verdict,
+    by_acceptance,
     check,
     claim,
     claims,
@@ -311,6 +312,15 @@ def test_why_it_cannot_be_tested():
     free = replace(COST, head_s=0.0)
     why = check(EDGES["scored"](), free, claims=[CLAIMS["head_is_cheap"]]).of[0].why
     assert why == "this cost has no time of the head pacer"
+
+
+def test_what_is_no_claim_and_no_name_is_refused():
+    for names in ("speculation_pays", ["speculation_pays"]):
+        with pytest.raises(UserError, match="claims must be a list of Claim objects"):
+            check(EDGES["scored"](), claims=names)  # type: ignore[arg-type]
+    pairs = [iid(4, 20, share, max_draft=4, seed=1) for share in (0.5, 0.8)]
+    with pytest.raises(UserError, match="1 names for 2 drafts"):
+        by_acceptance(pairs, claims=[CLAIMS["marginal_falls"]], names=["bad"])
 
 
 def test_few_prompts_are_said():

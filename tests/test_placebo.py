@@ -10,6 +10,7 @@ import traces
 from analysis.stats import iid as runs_of
 from simkit.drafters.path import PathLayout
 from traces import schema, scores
+from traces.errors import TraceError
 from traces.placebo import placebo
 from traces.sampler import Sampler
 from traces.synthetic import iid, markov
@@ -120,7 +121,7 @@ def test_the_same_seed_is_the_same_placebo():
     n = min(trace.n_positions, another.n_positions)
     ties = np.corrcoef(*(placebo(t, 1).positions("accepted")[:n] for t in (trace, another)))
     assert abs(ties[0, 1]) < 4 / np.sqrt(n)
-    with pytest.raises(ValueError, match="seed must be 0 or more"):
+    with pytest.raises(TraceError, match="seed must be 0 or more"):
         placebo(trace, -1)
 
 

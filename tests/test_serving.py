@@ -36,6 +36,7 @@ from simkit.serving.run import How, run
 from simkit.serving.state import outcomes
 from simkit.simulator.arguments import setting
 from traces import synthetic
+from traces.errors import UserError
 from traces.memory import from_drafts
 from traces.subset import select
 
@@ -346,6 +347,29 @@ def test_a_slot_without_hysteresis_has_sglangs():
 def test_captured_sizes_of_ema_ascend(sizes):
     with pytest.raises(PolicyError, match="ema: captured are whole numbers"):
         controllers.parse(f"ema(3, captured={sizes})")
+
+
+def test_hysteresis_is_of_a_slot_that_there_is():
+    with pytest.raises(PolicyError, match="down names 16, which is no key of candidates"):
+        controllers.parse("ema(3, candidates={1: [1], 4: [2]}, down={16: 0.5})")
+
+
+REFUSED = {
+    "rates": (dict(rates=0.5), "rates must be a list of numbers, not 0.5"),
+    "arrivals": (dict(concurrency=None, arrivals=["a"]), "arrivals must be a list of numbers"),
+    "limits": (dict(limits=["ttft_s"]), "limits must have names"),
+    "controllers": (dict(controllers=None), "None is no controller"),
+    "engine": (dict(engine=5), "5 is no engine"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_in_a_sentence(case):
+    given, expected = REFUSED[case]
+    with pytest.raises(UserError, match=expected):
+        simkit.serve("reference", **dict(controllers="none", cost=QUICK, concurrency=2) | given)
+    with pytest.raises(UserError, match="captured must be a list of numbers"):
+        simkit.serving.Engine(captured=5)  # type: ignore[arg-type]
 
 
 QUICK = "linear(draft_s=1, target_s=10, draft_per_token_s=0.01, target_per_token_s=0.1)"

@@ -114,7 +114,12 @@ BAD = {
     "no cache": (["--concurrency", "2", "--kv-tokens", "0"], "kv_tokens must be a whole number"),
     "limit": (["--concurrency", "2", "--limit", "ttft=1"], "unknown limit 'ttft'"),
     "limit's form": (["--concurrency", "2", "--limit", "ttft_s"], "write NAME=SECONDS"),
+    "limit twice": (
+        ["--concurrency", "2", "--limit", "ttft_s=1", "--limit", "ttft_s=2"],
+        "--limit ttft_s is given twice",
+    ),
     "captured": (["--concurrency", "2", "--captured", "4,2"], "captured sizes must be"),
+    "captured in": (["--concurrency", "2", "--captured-in", "tokens"], "needs captured"),
     "rates": (["--concurrency", "2", "--rates", "0.5,1.5"], "rates must be chances"),
     "drafter": (["--concurrency", "2", "--drafter", "none"], "none"),
     "requests": (["--concurrency", "2", "--requests", "0"], "requests must be a whole number"),

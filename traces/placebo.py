@@ -47,7 +47,7 @@ def placebo(trace: Trace, seed: int) -> Trace:
         seed: >= 0; the placebo is a function of the trace and of it.
     """
     if seed < 0:
-        raise ValueError(f"seed must be 0 or more, not {seed}")
+        raise TraceError(f"seed must be 0 or more, not {seed}")
     made_up = replace(trace.manifest, hidden=False, experts=None, mix=0.0, files={})
     return Trace(made_up, _Flips(trace, seed))
 

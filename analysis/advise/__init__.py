@@ -25,6 +25,7 @@ from simkit.engines import EngineError, export
 from simkit.engines.base import ENGINES, EngineSetting, EngineWriter
 from simkit.engines.export import drafter_of
 from simkit.policies import Fixed, Policy
+from simkit.serving.engine import check_count
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.step_costs import free_heads
 from simkit.statistics.enough import few
@@ -65,7 +66,9 @@ def advise(
     made = ENGINES[engine]() if engine else None
     if isinstance(cost, str):
         costs.parse(cost)  # a cost that cannot be read is refused once, not for each drafter
-    sizes = [concurrency] if isinstance(concurrency, int) else list(concurrency)
+    sizes = list(concurrency) if isinstance(concurrency, Iterable) else [concurrency]
+    for size in sizes:
+        check_count("concurrency", size)
     study = Study(trace, first_token)
     study.trace.manifest.drafter.refuse("replay", MissingError)
     watched = priced.Priced()

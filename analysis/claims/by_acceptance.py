@@ -179,7 +179,7 @@ def by_acceptance(
         names: of the traces; None means their folders', or the drafters' own.
 
     Raises:
-        UserError: there are fewer than two, two have one name, or as `check` does.
+        UserError: there are fewer than two, names of more or fewer, two alike, or as `check` does.
 
     >>> from analysis.claims import CLAIMS, by_acceptance
     >>> from traces.synthetic import iid
@@ -195,8 +195,10 @@ def by_acceptance(
     if len(studies) < 2:
         raise UserError("claims by acceptance need two drafts or more")
     said = list(names or [name_of(study.trace) for study in studies])
+    if len(said) != len(studies):
+        raise UserError(f"{len(said)} names for {len(studies)} drafts")
     check_names(said)
-    wanted = list(all_claims() if claims is None else claims)
+    wanted = all_claims(claims)
     shares = [acceptance_of(study) for study in studies]
     found = []
     for k, study in enumerate(studies):

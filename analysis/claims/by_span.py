@@ -61,7 +61,7 @@ def check_by_span(
     whole, priced = Evidence(study, cost), Priced()
     with priced.watching():
         _ = whole.where
-    names, wanted = list(groups.masks)[:-1], list(all_claims() if claims is None else claims)
+    names, wanted = list(groups.masks)[:-1], all_claims(claims)
     sums: dict[str, Replayed] = {}
     found: dict[str, list[Finding]] = {name: [] for name in names}
     for done, claim in enumerate(wanted, 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -106,8 +106,21 @@ CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *
 """Claims by the names of their tests, which the decorator `claim` registers."""
 
 
-def claims() -> list[Claim]:
-    """All claims, paper by paper, then the engines'; those of other packages come last."""
+def claims(only: Iterable[Claim] | None = None) -> list[Claim]:
+    """All claims, paper by paper, then the engines'; those of other packages come last.
+
+    Args:
+        only: these instead, as they come.
+
+    Raises:
+        UserError: one of them is no claim.
+    """
+    if only is not None:
+        chosen = list(only)
+        for one in chosen:
+            if not isinstance(one, Claim):
+                raise UserError(f"claims must be a list of Claim objects, not {only!r:.40}")
+        return chosen
     papers = list(dict.fromkeys([*PAPERS, *ENGINES, *(one.paper for one in CLAIMS.values())]))
     return sorted(CLAIMS.values(), key=lambda one: papers.index(one.paper))
 

@@ -235,7 +235,7 @@ def check(
         _ = at.where  # what is wrong with the cost is wrong for all claims
     null = _null(one, other, cost, placebo, first)
     known = shares(one, other, cost) if first == "draft" else {}
-    wanted, found = list(all_claims() if claims is None else claims), []
+    wanted, found = all_claims(claims), []
     for claim in wanted:
         at.make_room()
         with priced.watching():

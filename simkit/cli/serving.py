@@ -371,6 +371,8 @@ def _limits(given: list[str] | None) -> dict[str, float]:
     found = {}
     for text in given or []:
         name, _, value = text.partition("=")
+        if name.strip() in found:
+            raise ServingError(f"--limit {name.strip()} is given twice")
         try:
             found[name.strip()] = float(value)
         except ValueError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from simkit.cluster import joined
-from simkit.errors import ServingError
+from simkit.errors import PolicyError, ServingError
 from simkit.policies import Policy, Setting
 from simkit.serving.beyond import beyond
 from simkit.serving.controllers import (
@@ -28,7 +28,7 @@ from simkit.serving.controllers import (
     expand,
     parse,
 )
-from simkit.serving.engine import Engine, check_count
+from simkit.serving.engine import Engine, check_count, check_numbers
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
 from simkit.serving.notes import notes_of, warnings_of
@@ -161,6 +161,8 @@ def _setup(
     if drafter is not None:
         trace = opened(trace).with_drafter(drafter)
     where = setting(trace, cost, first_token)
+    if engine is not None and not isinstance(engine, Engine):
+        raise ServingError(f"{engine!r} is no engine: give a simkit.serving.Engine")
     if not len(where.layout.n_output):
         raise ServingError("the trace is empty: there are no rows to serve")
     return _Setup(where, engine or Engine(), None if rates is None else _checked_rates(rates))
@@ -227,7 +229,7 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any, unit: str | 
     if unit is not None:
         raise ServingError("arrivals_unit needs arrivals, a file of arrival times")
     if arrivals is not None:
-        return [Timestamps(np.array(list(arrivals)))]
+        return [Timestamps(check_numbers("arrivals", arrivals))]
     kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]
     values = given[named[0]]
     several = isinstance(values, Iterable) and not isinstance(values, str)
@@ -240,6 +242,8 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any, unit: str | 
 def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
     one = isinstance(given, Controller | Policy | str) or callable(given)
     found: dict[str, Controller] = {}
+    if not one and not isinstance(given, Iterable):
+        raise PolicyError(f"{given!r} is no controller: give a spec, an object, a rule, or several")
     items: list[Any] = [given] if one else list(given)  # pyright: ignore[reportArgumentType]
     for item in items:
         for controller in expand(item) if isinstance(item, str) else [controller_of(item)]:
@@ -253,7 +257,7 @@ def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
 
 
 def _checked_rates(rates: Iterable[float]) -> np.ndarray:
-    found = np.array(list(rates), np.float64)
-    if found.ndim != 1 or not len(found) or not ((found >= 0) & (found <= 1)).all():
+    found = check_numbers("rates", rates)
+    if not len(found) or not ((found >= 0) & (found <= 1)).all():
         raise ServingError("rates must be chances between 0 and 1, one for each depth")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +62,15 @@ class Engine:
             value: Any = getattr(self, name)
             if value is not None or name == "max_batch":
                 check_count(name, value)
-        sizes = tuple(self.captured)
-        whole = all(isinstance(size, int) and 0 < size <= MOST for size in sizes)
-        if not whole or sorted(set(sizes)) != list(sizes):
-            raise ServingError(f"captured sizes must be whole numbers, ascending: {sizes}")
-        object.__setattr__(self, "captured", sizes)
+        sizes = check_numbers("captured", self.captured)
+        whole = ((sizes > 0) & (sizes <= MOST) & (sizes % 1 == 0)).all()
+        if not whole or (np.diff(sizes) <= 0).any():
+            raise ServingError(f"captured sizes must be whole numbers, ascending: {self.captured}")
+        object.__setattr__(self, "captured", tuple(int(size) for size in sizes))
         if self.captured_in not in ("requests", "tokens"):
             raise ServingError(f"captured_in must be requests or tokens, not {self.captured_in!r}")
+        if self.captured_in == "tokens" and not self.captured:
+            raise ServingError("captured_in needs captured, the sizes that it counts")
 
 
 def check_count(name: str, value: Any, most: int = MOST) -> None:
@@ -76,3 +79,16 @@ def check_count(name: str, value: Any, most: int = MOST) -> None:
     if not whole or not 1 <= value <= most:
         above = f", at most {most}" if whole and value > most else ""
         raise ServingError(f"{name} must be a whole number >= 1{above}, not {value!r:.40}")
+
+
+def check_numbers(name: str, given: Any) -> np.ndarray:
+    """Several numbers, (n,) float64.
+
+    Raises:
+        ServingError: they are none, or one alone.
+    """
+    with suppress(TypeError, ValueError):
+        found = np.asarray(list(given), np.float64)
+        if found.ndim == 1 and not isinstance(given, str):
+            return found
+    raise ServingError(f"{name} must be a list of numbers, not {given!r:.40}")

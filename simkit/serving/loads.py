@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from simkit.errors import ServingError
-from simkit.serving.engine import check_count
+from simkit.serving.engine import check_count, check_numbers
 from traces import reading
 from traces.messages import how_many
 
@@ -148,8 +148,8 @@ class Timestamps(Load):
     name = "timestamps"
 
     def __post_init__(self) -> None:
-        times = np.asarray(self.times, np.float64)
-        if times.ndim != 1 or not len(times):
+        times = check_numbers("arrivals", self.times)
+        if not len(times):
             raise ServingError("arrival times: there are none")
         if not np.isfinite(times).all() or (np.diff(times) < 0).any():
             raise ServingError("arrival times must be finite seconds that never fall")

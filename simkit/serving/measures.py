@@ -168,10 +168,12 @@ def check_limits(limits: Mapping[str, float]) -> None:
     Raises:
         ServingError: see `summary`.
     """
+    if not isinstance(limits, Mapping):
+        raise ServingError(f"limits must have names, as {{'ttft_s': 2}}, not {limits!r:.40}")
     for name, most in limits.items():
         if name not in LIMITS:
             raise ServingError(f"unknown limit {name!r}: known are {', '.join(LIMITS)}")
-        if isinstance(most, bool) or not (isinstance(most, int | float) and most > 0):
+        if isinstance(most, bool) or not (isinstance(most, int | float | np.number) and most > 0):
             raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
 
 

@@ -145,6 +145,8 @@ class Ema(ByLength):
             pair = isinstance(row, tuple) and len(row) == 2
             if not pair or not all(isinstance(x, int | float) for x in row):  # type: ignore[union-attr]
                 raise PolicyError(f"ema: down is {{batch: number}}, not {row!r}")
+            if row[0] not in batches and self.down != DOWN:  # type: ignore[index]
+                raise PolicyError(f"ema: down names {row[0]}, which is no key of candidates")  # type: ignore[index]
         sizes = self.captured if isinstance(self.captured, tuple) else (0,)
         whole = all(type(size) is int and size > 0 for size in sizes)
         if not whole or list(sizes) != sorted(set(sizes)):
