@@ -17,6 +17,7 @@ from commands import refused
 from pair_folders import pair, pair_folder, simkit
 
 import traces
+from simkit import replay
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
 from simkit.live import decoders as timed
@@ -30,6 +31,7 @@ from traces.validate import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+FIXED = "fixed(3)"
 HEADS = Path(traces.__file__).parent / "reference" / "heads"
 
 
@@ -124,6 +126,17 @@ def test_tokens_of_a_batch_s_step_are_each_sequence_s(folder, agreeing, tmp_path
     lines = [line for line in capsys.readouterr().out.splitlines() if "fixed(0)" in line]
     assert len(lines) == 3 and all(" 1.000 " in line for line in lines[:2])
     assert 2 in pq.read_table(out)["batch_size"].to_pylist()
+
+
+@pytest.mark.parametrize("first", ["draft", "prefill"])
+def test_tokens_per_step_are_those_of_a_replay(folder, agreeing, first, capsys):
+    """The prompt's pass is no step, and an accepted EOS ends a step without a token behind it."""
+    command = live(folder, "--policy", "fixed(3)", "--first-token", first)
+    assert simkit([*command, "--n-prompts", 12, "--max-new-tokens", 24, "--rounds", 1]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {cells[0]: cells[-2] for cells in lines if cells and cells[0] in ("baseline", FIXED)}
+    replayed = replay(load(folder / "trace"), [FIXED], first_token=first)
+    assert found == {"baseline": "1.000", FIXED: f"{replayed.frame['tokens_per_step'][0]:.3f}"}
 
 
 def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_path, capsys):

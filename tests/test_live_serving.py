@@ -283,6 +283,15 @@ def test_the_command(folder, monkeypatch, tmp_path, capsys):
     assert pq.read_schema(out).metadata[b"turns"] == b"step"
 
 
+def test_the_token_of_the_prompt_s_pass_is_of_no_step(folder, monkeypatch, capsys):
+    monkeypatch.setattr(Drift, "agrees", property(lambda drift: True))
+    command = ["live", *pair(folder), "--prompts", folder / "prompts.jsonl", "--concurrency", 3]
+    command += ["--controller", "static(2)", "--rounds", 1, "--first-token", "prefill"]
+    assert simkit([*command, "--max-new-tokens", 6, "--n-prompts", 5]) == 0
+    (none,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("none"))
+    assert none.split()[6] == "1.000"
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -187,10 +187,10 @@ def _report(ran: Ran) -> int:
 
 
 def _tokens_per_step(log: pa.Table, run: int) -> float:
-    """Of each sequence: a step of a batch is one of every sequence that is in it."""
+    """The mean of a + 1, as a replay has it; a step of a batch is one of each sequence in it."""
     import pyarrow.compute as pc
 
-    mine = log.filter(pc.field("run") == run)
-    tokens = mine.filter(pc.field("kind") == "sequence")["tokens_in"].to_numpy()
-    steps = mine.filter((pc.field("kind") == "step") & (pc.field("step") > 0))["batch_size"]
-    return tokens.sum() / max(steps.to_numpy().sum(), 1)
+    mine = (pc.field("run") == run) & (pc.field("kind") == "step") & (pc.field("step") > 0)
+    steps = log.filter(mine)
+    n, accepted = (steps[name].to_numpy().sum() for name in ("batch_size", "accepted"))
+    return 1 + accepted / max(n, 1)

@@ -126,14 +126,14 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     rows = []
     for row, name in enumerate(arms.names):
         low, high = arms.interval(row)
-        steps = arms.steps[row].sum()
-        drafted = sum(s.drafted for i in found[int(arms.runs[row])].iterations for s in i.steps)
+        steps = [s for i in found[int(arms.runs[row])].iterations for s in i.steps]
+        emitted, drafted = sum(s.emitted for s in steps), sum(s.drafted for s in steps)
         cells = (
             f"{arms.tokens_s[row]:.1f}",
             f"{arms.tokens_s[row] / arms.tokens_s[0]:.3f}",
             f"{low:.3f} – {high:.3f}",
-            f"{arms.tokens[row].sum() / steps:.3f}",
-            f"{drafted / steps:.2f}",
+            f"{emitted / max(len(steps), 1):.3f}",  # that of the prompt's pass is of no step
+            f"{drafted / max(len(steps), 1):.2f}",
             short(float(np.nanmedian(arms.token_s[row])) * 1e3),
             short(arms.policy_s[row] / arms.iterations[row] * 1e3),
         )
