@@ -21,7 +21,7 @@ def seconds(
         policy: that is replayed.
         at: of a trace with times.
         edges: (B + 1,) ascending positions, see `waste.by_position`.
-        parts: of the time that count.
+        parts: of the time that count; or "baseline_s", that of the target alone.
 
     Returns:
         (S, B) float64.

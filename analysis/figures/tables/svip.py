@@ -44,7 +44,8 @@ def by_length(at: Replays) -> FilledTable:
     edges = np.array([1, *(length + 1 for length in lengths)])
     arms = {name: at.replay(spec) for name, spec in ARMS.items()}
     arms["SVIP"] = at.tuned(FAMILIES["SVIP"])
-    alone = by_position.seconds(at.replay(ALONE).policy, at, edges).cumsum(1)
+    each = at.replay(ALONE).policy  # its steps, for which the target alone pays less than they do
+    alone = by_position.seconds(each, at, edges, ("baseline_s",)).cumsum(1)
     some, rows = [n_output >= length for length in lengths], []
     for name, one in arms.items():
         mine = by_position.seconds(one.policy, at, edges).cumsum(1)
