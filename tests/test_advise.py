@@ -99,7 +99,7 @@ def test_regret_is_none_where_one_setting_is_always_the_fastest():
 
 @pytest.mark.parametrize("noise", [0.02, 0.04])
 def test_regret_holds_on_as_many_other_prompts(noise):
-    """Ten settings that are alike: the best of one sample loses no more on another, in 95%."""
+    """Ten settings that are alike: the best of one sample loses no more on another, in 97.5%."""
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(200):
@@ -107,7 +107,7 @@ def test_regret_holds_on_as_many_other_prompts(noise):
         ranked = one[np.argsort(one.sum(1))]
         again = other[np.argsort(one.sum(1))].sum(1)
         held += again[0] / again.min() - 1 <= regret(ranked)
-    assert held >= 180  # of 190 expected
+    assert held >= 188  # of 195 expected
 
 
 def test_drafters_that_the_cost_does_not_tell_apart_are_not_chosen_between():

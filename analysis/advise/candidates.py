@@ -104,15 +104,15 @@ class Field:
         return regret(np.stack([self.replay(self.settings[k]).total_s for k in order]))
 
 
-def regret(total_s: np.ndarray, level: float = 0.95) -> float:
+def regret(total_s: np.ndarray) -> float:
     """By what share of its time the first setting may be slower than the fastest on other prompts.
 
-    The share is not exceeded in `level` of resamples, of half as many prompts: so they vary by
-    twice the variance, that of these prompts and that of as many others.
+    The share is the upper end of a 95% interval: 97.5% of resamples do not exceed it. They are of
+    half as many prompts, and so vary by twice the variance: that of these prompts and that of as
+    many others.
 
     Args:
         total_s: (K, S) seconds of the settings on each prompt.
-        level: of the resamples.
 
     Returns:
         The share; NaN for one prompt.
@@ -121,7 +121,7 @@ def regret(total_s: np.ndarray, level: float = 0.95) -> float:
     if n < 2:
         return float("nan")
     lost = [some[:, 0] / some.min(1) - 1 for some in resampled(total_s.T, seed=0, size=n // 2)]
-    return float(np.quantile(np.concatenate(lost), level))
+    return float(np.quantile(np.concatenate(lost), 0.975))
 
 
 def families(deepest: int) -> dict[str, str]:

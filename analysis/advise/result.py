@@ -50,7 +50,7 @@ class Advice(Framed):
         setting: what is advised for a request alone.
         speedup: of following the advice, over the target alone, on prompts that had no part in it.
         regret: by what share of its time some other setting may be faster on other prompts: not
-            more in 95% of resamples; NaN for one prompt.
+            more in 97.5% of resamples; NaN for one prompt.
         rows: by speed, the fastest first.
         default: the engine's own default, and the advised setting's gain over it; None where no
             engine was named or it has no default.
