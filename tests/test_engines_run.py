@@ -309,6 +309,8 @@ LIVE = ("live", "reference", "--engine", "llama.cpp")
         ((*LIVE, *PAIR, *FEW, "--port", 99999, "--policy", "fixed(2)"), "from 1 to 65535"),
         ((*LIVE, *PAIR, "--url", "http://127.0.0.1:1"), "--engine or --url, not both"),
         ((*LIVE, *PAIR, "--head", "x"), "--head cannot be used with --engine"),
+        ((*LIVE, *PAIR, "--rounds", 2), "--rounds cannot be used with --engine"),
+        ((*LIVE, *PAIR, "--temperature", 1), "decodes greedily"),
         (("live", "reference", "--engine", "vllm", *PAIR, *FEW), "--engine must be llama.cpp"),
         (("live", "reference", "--url", "ftp://x"), "must be http://HOST:PORT"),
         (("live", "reference", "--url", "http://127.0.0.1:1"), "no answer: "),

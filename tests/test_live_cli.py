@@ -20,12 +20,15 @@ import traces
 from simkit import replay
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
+from simkit.heads import files, registry
 from simkit.live import decoders as timed
 from simkit.live.log import LiveLog, read
 from simkit.live.rotation import is_out_of_memory
 from simkit.live.summary import Drift
 from traces import schema
 from traces.errors import TraceError
+from traces.record.header import model_info
+from traces.record.pair import load_target
 from traces.trace import load
 from traces.validate import validate
 
@@ -128,6 +131,19 @@ def test_tokens_of_a_batch_s_step_are_each_sequence_s(folder, agreeing, tmp_path
     assert 2 in pq.read_table(out)["batch_size"].to_pylist()
 
 
+def test_a_head_of_another_pair_is_told(folder, agreeing, tmp_path, capsys):
+    options = registry.get("specdecpp").settle({})
+    mine = model_info(load_target(folder / "target", "cpu", "float32").target).weights_sha256
+    facts = {"trained_on": {"target_sha256": mine, "draft_sha256": "0" * 64}}
+    head = files.Head("specdecpp", 16, options, files.build("specdecpp", 16, options), facts)
+    files.save(head, tmp_path / "head.safetensors")
+    command = live(folder, "--policy", "specdecpp", "--head", tmp_path / "head.safetensors")
+    assert simkit(command) == 0
+    said = capsys.readouterr().err
+    assert "the head specdecpp was trained for another draft model" in said
+    assert "another target" not in said
+
+
 @pytest.mark.parametrize("first", ["draft", "prefill"])
 def test_tokens_per_step_are_those_of_a_replay(folder, agreeing, first, capsys):
     """The prompt's pass is no step, and an accepted EOS ends a step without a token behind it."""
@@ -160,6 +176,15 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
             ["--policy", "fixed(2)", "--head", "no.safetensors"],
             "no.safetensors: cannot be read",
         ),
+        (
+            ["--policy", "fixed(2)", "--head", HEADS / "pacer.safetensors"],
+            "no policy reads a head pacer",
+        ),
+        (
+            ["--policy", "pacer"] + ["--head", HEADS / "pacer.safetensors"] * 2,
+            "two heads have the name pacer",
+        ),
+        (["--policy", "fixed(2)", "--cost", "paper"], "--cost needs --controller"),
         (["--policy", "fixed(2)", "--rounds", "0"], "at least 1"),
         (["--policy", "fixed(2)", "--threads", "0"], "threads must be from 1 to 4096, not 0"),
         (["--policy", "fixed(2)", "--threads", "9" * 9], "threads must be from 1 to 4096"),

@@ -307,6 +307,11 @@ def test_the_token_of_the_prompt_s_pass_is_of_no_step(folder, monkeypatch, capsy
             ["--concurrency", 2, "--controller", "static(2)", "--batch-size", 4],
             "--batch-size cannot",
         ),
+        (["--concurrency", 2, "--controller", "static(2)", "--stop", "any"], "--stop cannot"),
+        (
+            ["--concurrency", 2, "--controller", "static(2)", "--clock", "processor"],
+            "--clock cannot",
+        ),
         (["--concurrency", 2, "--controller", "static(2)", "-o", "log.txt"], "a .parquet file"),
         (["--concurrency", 2, "--controller", "static(40)", "--max-new-tokens", 50], "positions"),
     ],

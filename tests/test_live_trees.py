@@ -63,6 +63,8 @@ def test_a_draft_model_drafts_trees(root, tmp_path):  # noqa: F811
             POLICY,
             "--batch-size cannot be used with tree policies",
         ),
+        (["--concurrency", 2], "eagle1", POLICY, "--concurrency cannot be used with tree"),
+        (["--stop", "any"], "eagle1", POLICY, "--stop cannot be used with tree policies"),
         (["--draft-temperature", 1, "--temperature", 1], "eagle1", POLICY, "likeliest tokens"),
         ([], "eagle1", "tree_prophet", "does not grow its trees level by level"),
         ([], "eagle1", "best_rate", "is fitted to a trace and its cost: it cannot run live"),

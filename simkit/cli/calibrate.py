@@ -188,7 +188,7 @@ def _rules(heads: dict[str, Head], settings: DecoderSettings, setting: Setting) 
         HeadError: a head that was given does not go with its policy.
     """
     from simkit import policies
-    from simkit.cli.running import make_ready
+    from simkit.cli.running import check_read, make_ready
     from simkit.errors import HeadError
     from traces.errors import UserError
 
@@ -202,6 +202,7 @@ def _rules(heads: dict[str, Head], settings: DecoderSettings, setting: Setting) 
             continue
         if policy.columns(settings.sampler):
             found.append(policy)
+    check_read(heads, found)
     return found
 
 

@@ -29,7 +29,7 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
     if choice.given:
         from simkit.cli.live_engine import live_engine
 
-        return live_engine(asked, choice)
+        return live_engine(asked, choice, drawing)
     from simkit.cli.live_serving import live_serving
     from simkit.cli.live_trees import is_tree, live_trees
     from simkit.cli.overwrite_guard import check_apart
@@ -61,9 +61,11 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
 def _chains(asked: LiveOptions, settings: DecoderSettings) -> Ran:
     """Run policies that draft chains."""
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.running import files_of, load_bench, prepare, ran
+    from simkit.cli.running import files_of, load_bench, prepare, ran, warn_of_heads
     from simkit.live.rotation import use_threads
+    from traces.record.header import model_info
 
+    asked.refuse(("cost",), "{} needs --controller and --concurrency: policies take none")
     names, rounds = asked.pair, asked.rounds
     n_prompts = 1 if asked.n_prompts is None else asked.n_prompts
     numbers = (rounds, asked.batch_size, asked.max_new_tokens, n_prompts)
@@ -73,6 +75,7 @@ def _chains(asked: LiveOptions, settings: DecoderSettings) -> Ran:
     check_apart([("--out", asked.out)], read)
     use_threads(asked.threads)
     bench = load_bench(names, settings, heads, asked.turns or "sequence", asked.stop)
+    warn_of_heads(heads, target=model_info(bench.pair.target), draft=model_info(bench.pair.draft))
     _settle_kernel(bench, asked.trace, asked.drafter)
     jobs, arms = _jobs(bench, asked, chosen)
     return ran(bench, arms, jobs, rounds, destination, folder)

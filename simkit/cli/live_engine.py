@@ -9,21 +9,26 @@ from simkit.cli.engine_options import EngineChoice, host_of
 
 if TYPE_CHECKING:
     from simkit.cli.live_options import LiveOptions
+    from simkit.cli.options import Drawing
     from simkit.engines.run.arms import EngineArm
     from simkit.engines.run.counted import RanArm
     from simkit.engines.run.host import EngineHost
     from simkit.engines.run.recorded import RecordedPart
 
-_NOT_HERE = ("prompts", "controller", "concurrency", "cost", "head", "revision", "turns", "trace")
+_NOT_HERE = (
+    *("prompts", "controller", "concurrency", "cost", "head", "revision", "turns", "trace"),
+    *("rounds", "first_token", "batch_size", "stop", "device", "dtype", "clock"),
+)
 _DEFAULT_TOKENS = 256
 
 
-def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
+def live_engine(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
     """Run each policy in the engine, write its log, and print what it did.
 
     Raises:
         EngineError: an option is none of an engine's, or the engine fails.
     """
+    from simkit.cli.options import Drawing
     from simkit.engines import EngineError
     from simkit.engines.run.arms import arms_of
     from simkit.engines.run.host import check_engine
@@ -31,6 +36,11 @@ def live_engine(asked: LiveOptions, choice: EngineChoice) -> int:
     from traces.trace import load
 
     asked.refuse(_NOT_HERE, "{} cannot be used with --engine or --url")
+    if drawing != Drawing():
+        raise EngineError(
+            "an engine decodes greedily, as its trace was recorded: leave out"
+            " --temperature, --top-k, --top-p, --draft-temperature and --seed"
+        )
     if asked.recorded is None:
         raise EngineError("name the trace whose prompts are sent: simkit live TRACE --engine …")
     if choice.engine and choice.url:

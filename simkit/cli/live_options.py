@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -186,11 +186,15 @@ class LiveOptions:
             why: they do not go, {} being those that are given.
 
         Raises:
-            LiveError: one of them is given, or more than one sequence in a batch.
+            LiveError: one of them is given.
         """
         from simkit.errors import LiveError
 
-        given = [f"--{name}" for name in names if getattr(self, name)]
-        given += ["--batch-size"] if self.batch_size != 1 else []
+        defaults = {field.name: field.default for field in fields(self)}
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in names
+            if getattr(self, name) not in (defaults[name], [])
+        ]
         if given:
             raise LiveError(why.format(", ".join(given)))

@@ -30,7 +30,7 @@ def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     names = asked.pair
     if asked.concurrency is None or not asked.controller:
         raise LiveError("--controller and --concurrency belong together: give both")
-    others = ("policy", "head", "trace", "drafter")
+    others = ("policy", "head", "trace", "drafter", "batch_size", "stop", "clock")
     asked.refuse(others, "{} cannot be used with --concurrency, which needs --controller")
     chosen = _checked(asked, asked.concurrency, asked.controller, settings)
     check_apart([("--out", asked.out)], [names.target, names.draft, asked.prompts])

@@ -43,8 +43,9 @@ def live_trees(asked: LiveOptions, settings: DecoderSettings) -> Ran:
         PolicyError: a policy cannot run live.
     """
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.running import files_of, ran
+    from simkit.cli.running import files_of, ran, warn_of_heads
     from simkit.live.rotation import Arm, use_threads
+    from traces.record.header import model_info
 
     drafter = _drafter(asked)
     chosen = _checked(asked, settings)
@@ -53,6 +54,7 @@ def live_trees(asked: LiveOptions, settings: DecoderSettings) -> Ran:
     check_apart([("--out", asked.out)], files)
     use_threads(asked.threads)
     bench = _bench(asked, drafter, settings, heads)
+    warn_of_heads(heads, target=model_info(bench.target.target), draft=bench.draft_info)
     arms = [Arm(), *map(Arm, chosen), Arm(chosen[0])]
     jobs = _jobs(bench, asked, len(arms))
     return ran(bench, arms, jobs, asked.rounds, asked.out)
@@ -62,7 +64,8 @@ def _drafter(asked: LiveOptions) -> str:
     """The spec of what drafts the trees."""
     from simkit.errors import LiveError
 
-    asked.refuse(("controller", "trace", "cost"), "{} cannot be used with tree policies")
+    others = ("controller", "concurrency", "trace", "cost", "batch_size", "stop")
+    asked.refuse(others, "{} cannot be used with tree policies")
     if (asked.draft is None) == (asked.drafter is None):
         raise LiveError("what drafts the trees? Give --drafter 'feature(\"DIR\")', or --draft DIR")
     return asked.drafter or f'model("{asked.draft}")'
@@ -92,16 +95,13 @@ def heads_of(chosen: Sequence[Growing], given: list[str] | None) -> dict[str, He
         PolicyError: one is missing, or judges no nodes.
         LiveError: nobody reads one.
     """
-    from simkit.cli.running import load_heads
-    from simkit.errors import LiveError
+    from simkit.cli.running import check_read, load_heads
     from simkit.live.node_scorer import node_scorer
 
     heads = load_heads(given)
     for policy in chosen:
         node_scorer(policy, heads)
-    for name in heads:
-        if name not in {policy.head for policy in chosen}:
-            raise LiveError(f"--head: no policy reads a head {name}")
+    check_read(heads, chosen)
     return heads
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simkit.live.settings import DecoderSettings
     from simkit.live.summary import Drift
     from simkit.policies import Policy, Sequential, Setting
+    from traces.manifest import ModelInfo
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
 
@@ -78,7 +79,21 @@ def choose(
     from simkit import policies
 
     ready = [make_ready(policies.parse(spec), heads, settings, setting) for spec in specs]
+    check_read(heads, ready)
     return list({str(policy): policy for policy in ready}.values())
+
+
+def check_read(heads: Mapping[str, object], chosen: Sequence[Policy]) -> None:
+    """Refuse heads, by name, that none of the policies reads.
+
+    Raises:
+        LiveError: as said.
+    """
+    from simkit.errors import LiveError
+
+    for name in heads:
+        if name not in {policy.head for policy in chosen}:
+            raise LiveError(f"--head: no policy reads a head {name}")
 
 
 def make_ready(
@@ -105,7 +120,12 @@ def files_of(heads: list[str] | None) -> list[str]:
 
 
 def load_heads(heads: list[str] | None) -> dict[str, Head]:
-    """Heads by name, as --head gives them."""
+    """Heads by name, as --head gives them.
+
+    Raises:
+        HeadError: a file is wrong, or two have one name.
+    """
+    from simkit.errors import HeadError
     from simkit.heads import registry
     from simkit.heads.files import load
 
@@ -113,8 +133,24 @@ def load_heads(heads: list[str] | None) -> dict[str, Head]:
     for given in heads or []:
         name, _, file = given.rpartition("=")
         loaded = load(file)
-        found[name or registry.get(loaded.kind).policy] = loaded
+        name = name or registry.get(loaded.kind).policy
+        if name in found:
+            raise HeadError(f"--head: two heads have the name {name}: give NAME=FILE")
+        found[name] = loaded
     return found
+
+
+def warn_of_heads(heads: Mapping[str, Head], **models: ModelInfo) -> None:
+    """Say on stderr which heads were trained for other weights than those that run."""
+    for name, head in heads.items():
+        known = head.facts.get("trained_on", {})
+        for model, here in models.items():
+            if known.get(f"{model}_sha256", here.weights_sha256) != here.weights_sha256:
+                print(
+                    f"simkit: warning: the head {name} was trained for another {model} model than"
+                    f" {here.id}, or for another number format of it",
+                    file=sys.stderr,
+                )
 
 
 def is_fitted(policy: Sequential) -> bool:

@@ -17,6 +17,7 @@ from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.trees import TreeDecoder
 from simkit.trees.base import TreePolicy
 from traces.attach import registry
+from traces.manifest import ModelInfo
 from traces.record.drafters import feature
 from traces.record.header import model_info
 from traces.record.pair import Alone, embedding, load_model
@@ -49,10 +50,14 @@ class TreeBench:
     @property
     def facts(self) -> dict[str, str]:
         """See `facts_of`."""
-        is_feature = isinstance(self.network, feature.Feature)
-        draft = self.network.describe() if is_feature else model_info(self.network)
         clock = "processor" if self.by_processor else "wall"
-        return facts_of(self.target.target, draft, self.settings, self.turns, clock)
+        return facts_of(self.target.target, self.draft_info, self.settings, self.turns, clock)
+
+    @property
+    def draft_info(self) -> ModelInfo:
+        """What a manifest says of the drafter."""
+        is_feature = isinstance(self.network, feature.Feature)
+        return self.network.describe() if is_feature else model_info(self.network)
 
     def prove(self, longest: int) -> None:
         """Refuse models that are read wrongly in texts of so many tokens, and trees behind them.
