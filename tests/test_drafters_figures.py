@@ -83,6 +83,18 @@ def test_drafts_outside_of_loops_are_fewer_and_end_there(study):
     assert apart.accepted.sum() <= np.minimum(room, 16).sum()
 
 
+def test_a_caption_says_which_drafts_lie_outside_of_loops(study):
+    """They are the replay's steps: none begins anew behind a loop."""
+    found = figures.drafters_by_depth(study)
+    words = " ".join(" ".join(one.get_text() for one in found.ax.texts).split())
+    assert "Steps of fixed(16) that begin outside of verbatim loops" in words
+    assert "anew" not in words
+    row = found.frame.filter(drafter="own", positions="outside of loops", series="conditional")
+    mine = drafts(side_by_side(study).replays["own"], 16, apart=True)
+    verified = (mine.accepted > 0) | mine.rejected
+    assert row["at_risk"][0] == verified.sum()
+
+
 def test_speedups_by_task_are_those_of_replays(study):
     """With a cost under which a single length is best everywhere: the one that is drawn."""
     found = figures.drafters_by_task(study).frame

@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from test_figures import COST, draw, small
 
 import simkit
@@ -16,6 +18,8 @@ from analysis import figures
 from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
 from analysis.figures.measures import speedup, tokens_per_s
+from analysis.figures.plot import Plot
+from analysis.figures.policies.gap_decomposition import _bar
 from analysis.figures.tables import tables
 from analysis.labelled_replays import choices, tuned
 from analysis.papers import TableRow
@@ -261,6 +265,28 @@ def test_no_gap_is_drawn_as_none():
     assert found.frame["of_fixed"].to_list() == [0.0] * 9
     assert found.frame["of_gap"].null_count() == 9
     assert caption(found).count("no gap") == 3 and found.ax.get_xlim() == (0, 1)
+
+
+def test_the_interval_of_a_loss_is_drawn_about_the_loss(trace):
+    ax = Figure().subplots()
+    reachable = np.linspace(-0.2, 0.0, 12)
+    seconds = {"fixed": np.ones(12), "gap": np.full(12, 0.5), "reachable": reachable}
+    seconds |= {"overhead": np.full(12, 0.1), "unreachable": 0.4 - reachable}
+    plot = Plot(Study(trace), ax)
+    _bar(plot, 0, "code", seconds)
+    row = plot.rows[0]
+    bar = next(c.lines[2][0] for c in ax.containers if isinstance(c, ErrorbarContainer))
+    assert row["of_fixed"] == pytest.approx(-0.1)
+    drawn = bar.get_segments()[0][:, 0]
+    assert drawn == pytest.approx([row["of_fixed_lo"], row["of_fixed_hi"]])
+
+
+def test_an_estimate_of_a_given_c_is_said_to_be(trace):
+    found = figures.entropy_bound("reference", c=0.15)
+    words = caption(found)
+    assert "the estimate, here of c = 0.15, lies below β in 0.89" in words
+    assert found.frame.filter(series="c of the estimate")["value"].item() == 0.15
+    assert found.frame.filter(series="c")["value"].item() == pytest.approx(0.0635, abs=1e-4)
 
 
 def test_equals_get_no_star():

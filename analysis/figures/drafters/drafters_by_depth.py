@@ -47,8 +47,8 @@ def drafters_by_depth(plot: Plot, max_draft: int = DEEPEST) -> None:
     plot.ax.set_ylim(0, 1.02)
     plot.below()
     apart = (
-        f" outside of verbatim loops ({looped.share:.0%} of the positions); drafts begin anew"
-        " behind each loop"
+        f" that begin outside of verbatim loops ({looped.share:.0%} of the positions), cut off"
+        " where one begins"
         if looped.outside is not None
         else ""
     )

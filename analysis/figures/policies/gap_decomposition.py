@@ -70,10 +70,10 @@ def _bar(plot: Plot, at: int, task: str, seconds: dict[str, np.ndarray]) -> None
         seen = abs(value) > LEAST
         how: Look = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": paper()}
         plot.ax.barh(at, value, 0.55, left, label=meaning if seen else None, **how)
-        left += max(0.0, value)
+        end, left = left + value, left + max(0.0, value)
         if share.lo is not None and share.hi is not None and seen:
             reach, y = [[value - share.lo], [share.hi - value]], at - 0.36 - 0.06 * k
-            plot.ax.errorbar(left, y, xerr=reach, fmt="|", color=COLORS[k], elinewidth=1.2)
+            plot.ax.errorbar(end, y, xerr=reach, fmt="|", color=COLORS[k], elinewidth=1.2)
         row = {plot.by: task, "part": name, "seconds": float(seconds[name].sum())}
         plot.rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
         if seen:

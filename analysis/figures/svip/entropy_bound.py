@@ -22,6 +22,8 @@ def entropy_bound(plot: Plot, bins: int = 40, c: float | None = None) -> None:
     trace, offsets = plot.trace, plot.trace.position_offsets
     h, x, beta = map(trace.positions, ("draft_entropy", "cross_entropy", "overlap"))
     fitted = entropy.fit(h, x, beta, offsets)
+    used = "the estimate" if c is None else f"the estimate, here of c = {c:g},"
+    plot.rows += [] if c is None else [{"series": "c of the estimate", "value": c}]
     c = (fitted.value or 0.0) if c is None else c
     tight = entropy.tightness(h, x, beta, offsets, c)
     kl = entropy.divergence(x, h).astype(np.float32)
@@ -49,7 +51,7 @@ def entropy_bound(plot: Plot, bins: int = 40, c: float | None = None) -> None:
         "Acceptance, its bounds, and the estimate from the draft's entropy",
         f"{how_many(len(beta), 'position')} of {plot.prompts} in {how_many(bins, 'bin')};"
         f" bands: 95% CI over prompts."
-        f" Fitted c = {text(fitted)}; the estimate lies below β in {text(tight.below, '.2f')} of"
+        f" Fitted c = {text(fitted)}; {used} lies below β in {text(tight.below, '.2f')} of"
         " positions.",
         f"Pinsker ÷ Bretagnolle–Huber − 1 (means) = {text(tight.gain, '+.2f')}, with negative "
         f"bounds set to 0 {text(tight.gain_clipped, '+.2f')}.",
