@@ -82,3 +82,21 @@ def test_what_is_not_kept_is_not_there():
         assert row.keys() == {"sequence", "start", "depth", "accepted", *kept}
         for key, value in row.items():
             torch.testing.assert_close(value, whole[key], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_verdicts_do_not_contradict_outputs_that_the_target_would_not_give(name, reduced):
+    """An engine may have given what greedy decoding, top-k or top-p exclude."""
+    kinds = set()
+    for seed in range(20):
+        texts, p, q, ids, sequence, start = drawn(seed, D)
+        q = q + (8 * torch.randn(q.shape, generator=torch.Generator().manual_seed(seed)))
+        given = (q[..., ids], sequence, start, ids) if reduced else (q, sequence, start)
+        for row in followed(texts, p, SAMPLERS[name], *given):
+            chance, accepted = row["accept_prob"], row["accepted"]
+            known = ~chance.isnan()
+            assert bool((chance[known & accepted] > 0).all())
+            assert bool((chance[known & ~accepted] < 1).all())
+            kinds |= set(accepted[known].tolist())
+    assert kinds == {False, True}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from traces.record.agreement import held_to
 from traces.record.drafters.texts import Texts
 from traces.record.statistics import LogitRows, at, target_rows
 from traces.sampler import Sampler
@@ -40,7 +41,8 @@ class Known:
         if ids is not None:
             self._column = torch.full_like(self._column, -1)
             self._column[ids] = torch.arange(len(ids), device=device)
-        self.output = self._column[texts.tokens[:, texts.start :].to(device)]
+        self._tokens = texts.tokens[:, texts.start :].to(device)
+        self.output = self._column[self._tokens]
         self._reduce(texts.n_output)
 
     def _reduce(self, n_output: Tensor) -> None:
@@ -57,7 +59,10 @@ class Known:
                 self._entropy[part] = p.entropy
 
     def rows(self, sequence: Tensor, position: Tensor) -> LogitRows:
-        """The target's rows (S,) over the drafter's columns, at 1-based positions of outputs."""
+        """The target's rows (S,) over the drafter's columns, at 1-based positions of outputs.
+
+        They can give the output's tokens, see `traces.record.agreement.held_to`.
+        """
         where = sequence, position - 1
         best = self._best[where]
         p = target_rows(self._few[where], self._sampler)
@@ -65,11 +70,12 @@ class Known:
         found = {
             "log_prob": p.logits - norm[:, None],
             "entropy": self._entropy[where],
-            "best": self._column[best],
+            "best": (self.output[where] if self._sampler.greedy else self._column[best]),
             "top_prob": (self._logits[*where, best].to(norm.dtype) - norm).exp(),
         }
-        if self._ids is not None and not (self._sampler.greedy or self._sampler.raw):
-            every = target_rows(self._logits[where], self._sampler).processed
-            found["processed"] = every[:, self._ids]
+        if not (self._sampler.greedy or self._sampler.raw):
+            every = held_to(target_rows(self._logits[where], self._sampler), self._tokens[where])
+            whole = every.processed
+            found["processed"] = whole if self._ids is None else whole[:, self._ids]
         vars(p).update(found)
         return p
