@@ -78,6 +78,24 @@ def test_a_path_has_the_rows_of_a_recording(root):
             assert filecmp.cmp(root / "both" / name, root / "greedy/drafters/same" / name, False)
 
 
+def test_a_drafts_temperature_is_the_recordings_unless_another_is_given(root):
+    options = *SAMPLED, "--draft-temperature", 0.2, "--coupling", "target"
+    record(root, "cooler", *options, draft="draft")
+    for name, given in (("same", ()), ("warm", ("--draft-temperature", 0.6))):
+        assert attach(root, "cooler", f'model("{root}/draft")', "--name", name, *given) == 0
+    own, same, warm = (load(root / "cooler", name) for name in (None, "same", "warm"))
+    assert own.sampler == same.sampler and warm.sampler.draft_temperature == 0.6
+    for name in ("draft_token", "accepted", "draft_prob"):
+        np.testing.assert_array_equal(own.positions(name), same.positions(name))
+    assert (own.positions("draft_prob") != warm.positions("draft_prob")).mean() > 0.9
+
+
+def test_a_dtype_that_there_is_not_is_refused(root):
+    means = Means(str(root / "target"), "cpu", "bf16")
+    with pytest.raises(DrafterError, match="unknown dtype 'bf16'"):
+        run.attach(load(root / "greedy"), registry.parse(f'model("{root}/draft")'), "x", means)
+
+
 def test_an_own_draft_is_not_replaced(root, tmp_path, capsys):
     """Of a recording of a pair no attached draft model becomes the own."""
     record(root, "of_two", draft="draft")

@@ -349,12 +349,23 @@ def test_drafters_without_trees(both, capsys, spec):
         (", hidden=true", [], "model: hidden cannot be used with --tree"),
         (", at_once=4", [], "model: at_once cannot be used with --tree"),
         ("", ["--max-draft", 3], "--max-draft cannot be used with --tree"),
+        (
+            "",
+            ["--draft-temperature", 0.5],
+            "model with --tree makes no use of --draft-temperature: leave it out",
+        ),
     ],
 )
 def test_what_only_rows_have(both, capsys, options, more, why):
     spec = f'model("{both / "independent"}"{options})'
     given = ["--target", both / "target", "--device", "cpu", "--tree", BEAMS, *more]
     assert why in refused(capsys, "attach", both / "greedy", "--drafter", spec, *given)
+
+
+def test_columns_of_chains_are_none_of_trees(both, capsys):
+    options = ["--name", "bad", "--columns", "draft_entropy"]
+    assert attach(both, "greedy", "independent", *options, length=6, trees=[BEAMS]) == 2
+    assert "with --tree writes the columns that it has: leave out" in capsys.readouterr().err
 
 
 @cache

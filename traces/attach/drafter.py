@@ -184,13 +184,14 @@ def check_means(drafters: Sequence[Attachable], means: Means) -> None:
     Raises:
         DrafterError: as said; the message names the command's options.
     """
-    heeds = {name for drafter in drafters for name in drafter.heeds}
+    heeds = {name for drafter in drafters for name in _heeded(drafter, means)}
     left = [
         f"--{field.name.replace('_', '-')}"
         for field in fields(means)
         if field.name not in heeds and getattr(means, field.name) != field.default
     ]
     names = " and ".join(dict.fromkeys(drafter.name for drafter in drafters))
+    names += " with --tree" * any(_plants(drafter, means) for drafter in drafters)
     one = len(drafters) == 1
     if "--columns" in left:
         verb = "writes the columns that it has" if one else "write the columns that they have"
@@ -198,6 +199,16 @@ def check_means(drafters: Sequence[Attachable], means: Means) -> None:
     if left:
         verb = "makes" if one else "make"
         raise DrafterError(f"{names} {verb} no use of {', '.join(left)}: leave it out")
+
+
+def _heeded(drafter: Attachable, means: Means) -> set[str]:
+    """What a drafter makes use of: nodes of trees are certain, and have columns of their own."""
+    unused = {"columns", *(["draft_temperature"] if means.draft_temperature else [])}
+    return set(drafter.heeds) - (unused if _plants(drafter, means) else set())
+
+
+def _plants(drafter: Attachable, means: Means) -> bool:
+    return bool(means.tree) and "tree" in drafter.heeds
 
 
 def check_outputs(recording: Trace) -> None:

@@ -25,10 +25,11 @@ from traces.attach.drafter import NETWORK, Attachable, Attachment, Means
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.record import draws
+from traces.record.agreement import held_to
 from traces.record.drafters.coupling import output_keys
 from traces.record.drafters.nodes import NodeModel
 from traces.record.drafters.running import Running, reader_of
-from traces.record.drafters.target import own_dtype, own_sampler
+from traces.record.drafters.target import own_dtype, own_sampler, stated_sampler
 from traces.record.folder import check_folder
 from traces.record.forward import Forward
 from traces.record.pair import with_draft
@@ -66,7 +67,7 @@ class RoundsDrafter(Attachable):
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
-        if recording.sampler.greedy or means.draft_temperature == 0:
+        if stated_sampler(recording, means).q_temperature == 0:
             raise DrafterError(
                 f"{self.name}: children are drawn at random, but drafts are greedy here: attach"
                 f' model("{self.path}") with --tree'
@@ -109,9 +110,9 @@ class _Asking(Running):
         for sequence, n in enumerate(texts.n_output.tolist()):
             for low in range(0, n, some):
                 part = sequence, slice(low, min(low + some, n))
-                p = target_rows(p_logits[part], header.sampler).processed
-                q = draft_rows(q_logits[part], header.sampler).processed
                 y = texts.tokens[sequence, texts.start :][part[1]]
+                p = held_to(target_rows(p_logits[part], header.sampler), y).processed
+                q = draft_rows(q_logits[part], header.sampler).processed
                 parts.append(rounds_of(p, q, y, keys[part], header.width).cpu().numpy())
         lengths = texts.n_output.cpu().numpy()
         sequence = np.repeat(np.arange(len(lengths)), lengths)

@@ -114,8 +114,7 @@ def own_sampler(recording: Trace, drafter: Attachable, means: Means) -> Sampler:
         DrafterError: no target is named; or the drafter samples its drafts where the outputs were
             drawn with another draft model's tokens.
     """
-    known = recording.manifest
-    sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
+    known, sampler = recording.manifest, stated_sampler(recording, means)
     is_drawn = sampler.q_temperature > 0 and not means.tree  # a tree's nodes are certain
     if is_drawn and known.coupling != "target":
         raise DrafterError(
@@ -128,8 +127,21 @@ def own_sampler(recording: Trace, drafter: Attachable, means: Means) -> Sampler:
     return sampler
 
 
+def stated_sampler(recording: Trace, means: Means) -> Sampler:
+    """The recording's sampler, with the draft's temperature that is asked for, if one is."""
+    if means.draft_temperature is None:
+        return recording.sampler
+    return replace(recording.sampler, draft_temperature=means.draft_temperature)
+
+
 def own_dtype(recording: Trace, means: Means) -> str:
-    """The dtype to run in: the one that is asked for, or that of the recording."""
+    """The dtype to run in: the one that is asked for, or that of the recording.
+
+    Raises:
+        DrafterError: what is asked for is none.
+    """
+    if means.dtype is not None and means.dtype not in DTYPES:
+        raise DrafterError(f"unknown dtype {means.dtype!r} ({', '.join(DTYPES)})")
     known = means.dtype or recording.manifest.dtype or "float32"
     return known if known in DTYPES else "float32"
 
