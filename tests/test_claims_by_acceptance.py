@@ -1,6 +1,7 @@
 """Claims by acceptance: what each draft says, in order, and where a verdict turns."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from commands import refused, run
@@ -73,6 +74,25 @@ def test_acceptance_is_the_share_of_accepted_rows(pairs, found):
 )
 def test_where_a_verdict_turns(verdicts, said):
     assert turns(verdicts, [0.4, 0.6, 0.8]) == said
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "once", "more"),
+    [
+        ([HOLDS, UNTESTED, UNTESTED], 0, 0),
+        ([OPEN, HOLDS, UNTESTED], 0, 0),
+        ([FAILS, OPEN, HOLDS], 1, 0),
+        ([HOLDS, FAILS, HOLDS], 0, 1),
+    ],
+)
+def test_claims_that_change_their_verdict_are_counted(verdicts, once, more, found):
+    of = [
+        replace(one, of=(replace(one.of[0], verdict=verdict, parts=()),))
+        for one, verdict in zip(found.of, verdicts, strict=True)
+    ]
+    note = replace(found, of=tuple(of)).note()
+    assert f"{once} of 1 claim change verdict once, {more} more often." in note
+    assert ": ," not in note and ": ." not in note
 
 
 def test_the_table_the_frame_and_the_picture(found, tmp_path):

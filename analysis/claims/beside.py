@@ -86,10 +86,11 @@ class Beside(Framed):
     def note(self) -> str:
         """How many claims came out how; what marks mean; then what each trace's findings note."""
         count = Counter(self.together)
-        said = ", ".join(f"{count[words]} {many}" for words, many in MANY.items() if count[words])
+        said = [f"{count[words]} {many}" for words, many in MANY.items() if count[words]]
         for verdict, words in _UNJUDGED.items():
             many = sum({one.verdict for one in found} == {verdict} for found in self.claims)
-            said += f", {many} {words}" if many else ""
+            said += [f"{many} {words}"] if many else []
+        known = f": {', '.join(said)}" if said else ""  # by acceptance much is said otherwise
         marks = (
             f"A cell has the verdict and the values that decide it, with intervals."
             f" {SIDES['below']} and {SIDES['above']}: below and above all the paper's values."
@@ -98,7 +99,7 @@ class Beside(Framed):
         reasons = [f"({k}) {why}." for why, k in self.reasons.items()]
         notes = [one.note() for one in self.of]
         return "\n".join(
-            [f"{how_many(len(self.claims), 'claim')}: {said}. {marks}", *reasons, *notes]
+            [f"{how_many(len(self.claims), 'claim')}{known}. {marks}", *reasons, *notes]
         )
 
     def _row(self, words: str, found: tuple[Finding, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,8 @@ class ByAcceptance(Beside):
 
     def note(self) -> str:
         """What acceptance is, how many claims turn, then what `Beside` notes."""
-        turned = sum(words.startswith("holds") and "not" in words for words in self.together)
-        several = sum(words.startswith("turns") for words in self.together)
+        each = [_changes([one.verdict for one in found]) for found in self.claims]
+        turned, several = each.count(1), sum(n > 1 for n in each)
         ends = [
             f"{name}: {one.text()}" for name, one in zip(self.names, self.acceptance, strict=True)
         ]
@@ -239,6 +240,12 @@ def turns(verdicts: Sequence[Verdict], at: Sequence[float]) -> str:
     low = _range([share for _, share in decided[: changes[0]]], at)
     high = _range([share for _, share in decided[changes[0] :]], at)
     return f"holds {high}, not {low}" if holds[-1] else f"holds {low}, not {high}"
+
+
+def _changes(verdicts: Sequence[Verdict]) -> int:
+    """How often a claim is decided otherwise than before, in the order of acceptance."""
+    holds = [_DECIDED[one] for one in verdicts if one in _DECIDED]
+    return sum(a != b for a, b in pairwise(holds))
 
 
 def _range(some: Sequence[float], at: Sequence[float]) -> str:
