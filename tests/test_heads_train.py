@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import files, metrics, registry, rows, run, states, training
+from simkit.heads import evaluate, files, metrics, registry, rows, run, states, training
+from simkit.heads.drafts import drafts
 from simkit.heads.training import TrainingSettings
 from simkit.heads.training_data import RecordedRows
 
@@ -55,6 +56,37 @@ def test_the_same_seed_gives_the_same_files(trace, tmp_path):
     kept = files.load(tmp_path / "a.safetensors")
     assert (kept.kind, kept.width, kept.options) == ("acceptance", 16, head.options)
     assert kept.hash == head.hash and kept.facts == json.loads(json.dumps(head.facts))
+
+
+def test_drafts_that_were_recorded_less_deep_are_refused(tmp_path):
+    """Deeper than Γ only tokens behind accepted ones are there: at depth 4 here all of them."""
+    trace = heads_traces.revealing(tmp_path / "trace", max_draft=2)
+    layout = PathLayout(trace)
+    deep = 4 <= trace.max_new_tokens - layout.position
+    there = np.array([row >= 4 for row in _lengths(trace)]) & deep
+    assert layout.ahead[there].min() >= 2 and (layout.ahead[deep] < 2).any()
+    with pytest.raises(HeadError, match="up to 2 deep, .* give --max-depth 2, or record with"):
+        run.train("pacer", trace, {"max_depth": 4}, FEW)
+    head = run.train("pacer", trace, {"max_depth": 2}, TrainingSettings(epochs=1))
+    options = head.options | {"max_depth": 4}
+    longer = files.Head("pacer", head.width, options, files.build("pacer", head.width, options))
+    with pytest.raises(HeadError, match="max_depth 4"):
+        evaluate.judge(longer, RecordedRows(layout, states.read(trace)), np.ones(30, bool))
+
+
+def _lengths(trace):
+    layout, found = PathLayout(trace), states.read(trace)
+    parts = (drafts(layout, found, s, 24).length for s in range(trace.n_sequences))
+    return np.concatenate(list(parts))
+
+
+def test_no_state_behind_rejected_tokens_is_refused(tmp_path):
+    """A draft of one token at most reads none: of the judged tokens all would be accepted."""
+    trace = heads_traces.recorded(tmp_path / "trace", max_draft=1)
+    with pytest.raises(HeadError, match="record with --max-draft 2 or more, or give --lag 0"):
+        run.train("acceptance", trace, {}, FEW)
+    found = run.train("acceptance", trace, {"lag": 0}, TrainingSettings(epochs=1))
+    assert 0 < found.facts["metrics"]["accepted"] < 1
 
 
 def test_prompts_are_dealt_once():

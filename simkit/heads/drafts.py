@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.drafters.path import PathLayout
+from simkit.errors import HeadError
 from simkit.heads.states import States
 
 
@@ -52,6 +53,31 @@ class StartDrafts:
             n_prefix=self.n_prefix[starts],
             accepted=self.accepted[starts],
             source=self.source[starts],
+        )
+
+
+def check_deep(layout: PathLayout, max_depth: int) -> None:
+    """Refuse drafts that were recorded less deep: what is there of deeper tokens is a selection.
+
+    A branch ends at Γ, the output's own tokens do not, so that of the tokens beyond Γ only those
+    are there that a long run of accepted ones leads to.
+
+    Args:
+        layout: of the trace.
+        max_depth: deepest token that is learned from, or judged.
+
+    Raises:
+        HeadError: as said.
+    """
+    size, rows = np.diff(layout.branch), np.flatnonzero(layout.ahead < layout.left)
+    rejected = rows + layout.ahead[rows]
+    deep = layout.ahead[rows] + 1 + size[rejected]
+    if (layout.cut[rejected] & (deep < max_depth)).any():
+        deepest = layout.trace.max_draft
+        raise HeadError(
+            f"{layout.trace.path or 'the trace'}: drafts were recorded up to {deepest} deep, and of"
+            f" deeper tokens mostly the accepted ones: a head of max_depth {max_depth} would take"
+            f" all for such; give --max-depth {deepest}, or record with --max-draft {max_depth}"
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from simkit.drafters.path import PathLayout
 from simkit.heads import metrics
-from simkit.heads.drafts import drafts
+from simkit.heads.drafts import check_deep, drafts
 from simkit.heads.files import Head
 from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.starts import StartHead
@@ -86,6 +86,7 @@ def judge(head: Head, material: Material, wanted: np.ndarray) -> Judged:
 def _by_start(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
     module = head.network()
     assert isinstance(module, StartHead)
+    check_deep(layout, module.max_depth)
     columns = said(layout, True)
     parts: dict[str, list[np.ndarray]] = {}
     for sequence in np.flatnonzero(wanted):

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from simkit.errors import HeadError
 from simkit.heads import files, registry, rows
-from simkit.heads.drafts import drafts
+from simkit.heads.drafts import check_deep, drafts
 from simkit.heads.starts import StartHead
 from simkit.heads.training_data import Labelled, Material, RecordedRows
 
@@ -203,6 +203,7 @@ class _Drafts:
             raise HeadError(f"the {kind} head is trained on recorded drafts, not on nodes of trees")
         self.layout, self.states = layout, states = material.layout, material.states
         self.max_depth, self.settings = options["max_depth"], settings
+        check_deep(layout, self.max_depth)
         self.noise = _Noise(states.path[np.repeat(parts.train, layout.n_output)], settings)
         self.train, self.held_out = (
             np.flatnonzero(p).tolist() for p in (parts.train, parts.validation)

@@ -121,6 +121,11 @@ class RecordedRows(Material):
         last = np.isin(rows + 1, layout.offsets)
         first, end = layout.branch[rows], layout.branch[rows + 1]
         keep = np.where(accepted, ~last, end > first)
+        if (~keep & layout.cut[rows]).any():
+            raise HeadError(
+                f"{layout.trace.path or 'the trace'}: no draft reads a rejected token, so only"
+                " accepted ones could be judged: record with --max-draft 2 or more, or give --lag 0"
+            )
         rows, accepted, first = rows[keep], accepted[keep], first[keep]
         state = np.empty((len(rows), states.width), np.float16)
         state[accepted] = states.path[rows[accepted] + 1]
