@@ -20,10 +20,12 @@ from simkit.errors import ReplayError
 from simkit.policies.pearl import PEARL
 from simkit.steps import compiled, concurrent, interpreted
 from traces import scores
+from traces.attach import registry
+from traces.attach.run import attach
 from traces.describe import describe
 from traces.errors import TraceError
-from traces.manifest import MANIFEST, read_manifest
-from traces.memory import from_drafts
+from traces.manifest import MANIFEST, SourceInfo, read_manifest
+from traces.memory import from_drafts, from_outputs
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import DATA, Trace
 from traces.validate import validate
@@ -281,3 +283,13 @@ def test_columns_of_a_lattice_are_known_ones(tmp_path):
 def test_the_manifests_of_traces_of_rows_stay_as_they_were(name):
     file = Path(DATA / name / MANIFEST)
     assert read_manifest(DATA / name).to_json() == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("spec", ["ngram(length=4, least=1, most=1)", "suffix(max_tokens=4)"])
+def test_what_is_drafted_behind_an_output_that_was_stopped_is_not_rejected(tmp_path, spec):
+    """From its second position the draft is 8, 9, …: the output has the 8, and no more."""
+    rows = {"prompt_tokens": [[7, 8, 9]], "output_tokens": [[7, 8]], "finish_reason": ["unknown"]}
+    source = SourceInfo("log.jsonl", "0" * 64)
+    save(from_outputs(rows, max_new_tokens=20, source=source), tmp_path / "log")
+    attach(traces.load(tmp_path / "log"), registry.parse(spec), "rule")
+    assert describe(traces.load(tmp_path / "log", "rule"))["accepted"] == 1

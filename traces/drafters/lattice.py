@@ -63,16 +63,30 @@ class Lattice(DrafterKind):
         return run_offsets(trace, table, "start")
 
     def outcomes(self, trace: Trace) -> tuple[str, np.ndarray]:
-        """See `DrafterKind`: the rows before which nothing in their draft was rejected."""
+        """See `DrafterKind`: rows in the output before which their draft had no rejected one."""
         rejected = ~trace.lattice("accepted")
         before = np.cumsum(rejected) - rejected
         begins = trace.lattice_offsets[:-1]
         begins = begins[begins < len(before)]
         rows = np.arange(len(before))
         reached = before == before[begins][np.searchsorted(begins, rows, side="right") - 1]
-        return "lattice", reached
+        return "lattice", reached & _is_inside(trace)
 
     def uses(self, manifest: Manifest) -> str:
         """See `DrafterKind`."""
         names = ", ".join(manifest.lattice_columns)
         return f"policies that read {names}" if names else "policies that read no column"
+
+
+def _is_inside(trace: Trace) -> np.ndarray | bool:
+    """Which rows of an attached drafter stand at positions that the output has.
+
+    An output that was stopped for other reasons says nothing of what was drafted behind it.
+    """
+    if trace.manifest.attached_to is None:
+        return True
+    sequence, start, depth = (
+        trace.uncached("lattice", key) for key in schema.lattice(()).names[:3]
+    )
+    index = np.searchsorted(trace.sequences["sequence"].to_numpy(), sequence)
+    return start + depth - 1 <= trace.sequences["n_output"].to_numpy()[index]
