@@ -458,6 +458,12 @@ def test_an_eos_inside_a_draft_is_counted_as_llama_cpp_does():
     assert recorded.as_counted(steps, CONVENTIONS, None, 40) == [(2, 3, 1), (4, 2, 2)]
 
 
+def test_what_an_engine_s_passes_cannot_heed_is_refused(tmp_path, capsys):
+    given = ["--context", 64, "--cost-out", tmp_path / "cost.json", "--seed", 3]
+    said = refused(capsys, "latency", "reference", "--engine", "llama.cpp", *PAIR, *given)
+    assert said == "simkit: --context, --cost-out, --seed cannot be used with --engine"
+
+
 @pytest.mark.parametrize("command", ["live", "latency", "fidelity"])
 def test_an_unknown_engine_is_named_before_all_else(command, capsys):
     said = refused(capsys, command, "smollm2", "--engine", "vllm")

@@ -122,6 +122,7 @@ def test_without_times_of_the_target_it_is_said(root, tmp_path, capsys):  # noqa
         (["--drafter", "ngram"], "ngram has no passes to time"),
         (["--drafter", "nobody"], "no drafter 'nobody' is attached"),
         (["--drafter", "eagle1", "--fit"], "--fit and --cost-out need a pair"),
+        (["--drafter", "eagle1", "--max-draft", 3], "--max-draft cannot be used with --drafter"),
         (["--fit"], "--fit and --cost-out need a pair"),
         (["--drafter", "eagle1", "--draft", "nowhere"], "nowhere"),
         (["--drafter", "eagle1", "--context", "4000"], "a pass needs 4,004 positions"),

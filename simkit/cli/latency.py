@@ -188,13 +188,17 @@ def latency(
     if choice.given:
         from simkit.cli.latency_engine import latency_engine
 
+        _check_engine_options(wanted, timed.device, fit, cost_out, seed)
         return latency_engine(timed, choice, repeats, wanted.max_draft, out)
+    from traces.errors import UserError
     from traces.record.latency import plan
 
     repeats = 20 if repeats is None else repeats
     kind = destination(out)
     _check_cost_out(cost_out)
     _check_models(timed, kind, fit or cost_out is not None, seed)
+    if timed.drafter and wanted.max_draft is not None:
+        raise UserError("--max-draft cannot be used with --drafter: its passes are its own")
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
     check_apart(written, [timed.target, timed.draft, out if kind == "trace" else None])
     max_draft = _max_draft(out, wanted.max_draft)
@@ -217,6 +221,19 @@ def latency(
         write_fit(table, cost_out)
     if timed.drafter and out:
         _tell_use(out, timed.drafter, min(sizes))
+
+
+def _check_engine_options(
+    wanted: Shapes, device: str, fit: bool, cost_out: Path | None, seed: int
+) -> None:
+    """Refuse what an engine, which decodes as it does, cannot heed."""
+    from traces.errors import UserError
+
+    shapes = {name: value for name, value in vars(wanted).items() if name != "max_draft"}
+    others = {"device": device != "auto", "fit": fit, "cost_out": cost_out, "seed": seed}
+    names = [name.replace("_", "-") for name, value in (shapes | others).items() if value]
+    if names:
+        raise UserError(f"--{', --'.join(names)} cannot be used with --engine")
 
 
 class _Chosen(NamedTuple):
