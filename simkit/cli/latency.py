@@ -190,15 +190,12 @@ def latency(
 
         _check_engine_options(wanted, timed.device, fit, cost_out, seed)
         return latency_engine(timed, choice, repeats, wanted.max_draft, out)
-    from traces.errors import UserError
     from traces.record.latency import plan
 
     repeats = 20 if repeats is None else repeats
     kind = destination(out)
     _check_cost_out(cost_out)
-    _check_models(timed, kind, fit or cost_out is not None, seed)
-    if timed.drafter and wanted.max_draft is not None:
-        raise UserError("--max-draft cannot be used with --drafter: its passes are its own")
+    _check_models(timed, wanted, kind, fit or cost_out is not None, seed)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
     check_apart(written, [timed.target, timed.draft, out if kind == "trace" else None])
     max_draft = _max_draft(out, wanted.max_draft)
@@ -250,8 +247,11 @@ class _Chosen(NamedTuple):
     folder: Path | None = None
 
 
-def _check_models(timed: LatencyModels, kind: str, fits: bool, seed: int) -> None:
+def _check_models(timed: LatencyModels, wanted: Shapes, kind: str, fits: bool, seed: int) -> None:
     from traces.errors import UserError
+
+    if timed.drafter and wanted.max_draft is not None:
+        raise UserError("--max-draft cannot be used with --drafter: its passes are its own")
 
     if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
         raise UserError("a TRACE, --threads and --clock can be given only with --engine")
