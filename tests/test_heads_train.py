@@ -70,6 +70,7 @@ def test_drafts_that_were_recorded_less_deep_are_refused(tmp_path):
     head = run.train("pacer", trace, {"max_depth": 2}, TrainingSettings(epochs=1))
     options = head.options | {"max_depth": 4}
     longer = files.Head("pacer", head.width, options, files.build("pacer", head.width, options))
+    assert run.train("pacer", trace, {}, TrainingSettings(epochs=1)).options["max_depth"] == 2
     with pytest.raises(HeadError, match="max_depth 4"):
         evaluate.judge(longer, RecordedRows(layout, states.read(trace)), np.ones(30, bool))
 

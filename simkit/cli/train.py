@@ -29,7 +29,8 @@ class HeadOptions:
     max_depth: Annotated[
         int | None,
         typer.Option(
-            rich_help_panel=MORE, help="pacer: deepest draft position to score. Default: 40."
+            rich_help_panel=MORE,
+            help="pacer: deepest draft position to score. Default: 40, at most the recorded Γ.",
         ),
     ] = None
     position_embedding: Annotated[

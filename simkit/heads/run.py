@@ -38,7 +38,8 @@ def train(
     Args:
         kind: one of `registry.names()`.
         trace: recorded with hidden states; or of an attached drafter, with `models`.
-        options: those of its kind that differ from the default, or from its variant's.
+        options: those of its kind that differ from the default, or from its variant's. A max_depth
+            that is not given is at most the recorded Γ.
         settings: how to train.
         on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
         models: with which the attached drafter is run again; None: the states are in the trace.
@@ -50,6 +51,8 @@ def train(
         HeadError: an unknown kind or option, no hidden states, or training failed.
     """
     settled = registry.get(kind).settle(options)
+    if "max_depth" in settled and "max_depth" not in options:
+        settled["max_depth"] = min(settled["max_depth"], trace.max_draft)
     more: dict[str, Any] = {}
     if models is None:
         if trace.recording is not None:
