@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,8 @@ import simkit
 import traces
 from analysis.advise import Advice, advise
 from analysis.advise.candidates import NONE, Setting, regret, tried
-from analysis.advise.price import Piece, alike, pieces, today
+from analysis.advise.price import Piece, alike, break_even, pieces, today
+from analysis.stats import Estimate
 from analysis.study import MissingError, Study
 from traces.errors import UserError
 from traces.subset import select
@@ -84,6 +86,28 @@ def test_where_drafts_do_not_pay_none_are_advised():
     assert found.even is None
     assert found.config == ""
     assert "drafting does not pay even for one request" in found.sentences()[-1]
+
+
+def test_where_none_are_advised_the_fastest_rule_may_be_no_slower():
+    found = advised(DEAR)
+    first = found.rows[0]
+    close = replace(first, against=Estimate(1.01, 0.98, 1.04, 26))
+    said = replace(found, rows=(close, *found.rows[1:])).sentences()
+    assert any(f"no difference to {first.setting.words}" in line for line in said)
+
+
+def test_at_the_break_even_drafting_takes_as_long_as_the_target_alone():
+    """With as many steps as make so many tokens each; prefills are paid whatever these are."""
+    cost = "linear(draft_s=0.001, target_s=0.01, target_per_token_s=0.001)"
+    found = tried(Study(small()), cost, drafters=["own"])
+    even = break_even(found, found.best)
+    one = found.replay(found.best)
+    prefill_s, steps = one.seconds["prefill_s"].sum(), one.counts["steps"].sum()
+    a_step_s = (one.total_s.sum() - prefill_s) / steps
+    assert prefill_s > 0.05 * one.total_s.sum() and even is not None
+    assert even.now == pytest.approx(one.counts["tokens"].sum() / steps)
+    taken_s = prefill_s + one.counts["tokens"].sum() / even.least * a_step_s
+    assert taken_s == pytest.approx(found.baseline_s.sum())
 
 
 def test_regret_is_none_where_one_setting_is_always_the_fastest():

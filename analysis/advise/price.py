@@ -87,12 +87,16 @@ class BreakEven(NamedTuple):
 
 
 def break_even(found: Field, setting: Setting) -> BreakEven | None:
-    """Where drafting stops to pay; None where nothing is drafted."""
+    """Where drafting stops to pay; None where nothing is drafted, or prefills take all the time."""
     if setting.family == NONE:
         return None
     one = found.replay(setting)
     tokens = float(one.counts["tokens"].sum() / one.counts["steps"].sum())
-    return BreakEven(tokens, tokens * float(one.total_s.sum() / found.baseline_s.sum()))
+    once_s = one.seconds["prefill_s"].sum()  # paid whatever a step emits
+    left_s = float(found.baseline_s.sum() - once_s)
+    if left_s <= 0:
+        return None
+    return BreakEven(tokens, tokens * float(one.total_s.sum() - once_s) / left_s)
 
 
 def without_loops(found: Field, setting: Setting) -> Estimate | None:

@@ -137,8 +137,10 @@ class Advice(Framed):
         """Which rules are not measurably slower, fixed lengths first."""
         alike = [
             one.setting
-            for one in self.rows[1:]
-            if one.against.lo is not None and one.against.lo <= 1 <= (one.against.hi or 0)
+            for one in self.rows
+            if one.setting[:2] != self.setting[:2]
+            and one.against.lo is not None
+            and one.against.lo <= 1 <= (one.against.hi or 0)
         ]
         if not alike:
             return ""
