@@ -4,11 +4,14 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from commands import refused, run, status
+from heads_traces import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from trace_files import rewrite
 
 import simkit
 import traces
@@ -16,8 +19,9 @@ from traces import schema
 from traces.checks import check_values
 from traces.describe import describe, in_words
 from traces.errors import TraceError
-from traces.manifest import Manifest
+from traces.manifest import Manifest, read_manifest
 from traces.rows import FileRows
+from traces.sampler import Sampler
 from traces.thin import rounded, thin
 from traces.validate import validate
 
@@ -246,3 +250,24 @@ def test_it_says_which_tokens_it_lacks(pair, ends):
     assert sizes[0] < 0.97 * sizes[1]
     again = thin(traces.load(ends), ends.parent / "again", bits=6)
     assert traces.load(again).manifest.tokens == "ends"
+
+
+def test_verdicts_on_branches_stay_where_their_tokens_do_not(tmp_path):
+    """As they were recorded with --branch-target; those on EOS tokens are still checked."""
+    whole = recorded(
+        tmp_path / "whole", sampler=Sampler(1.0), coupling="target", branch_target=True
+    )
+    copy = thin(whole, tmp_path / "thin", bits=6, drop_tokens=True)
+    assert validate(copy) == []
+    assert np.array_equal(*(one.branches("accepted") for one in (whole, traces.load(copy))))
+    eos = np.isin(whole.branches("draft_token"), whole.eos_token_ids)
+    flipped = np.where(eos, ~whole.branches("accepted"), whole.branches("accepted"))
+    assert eos[: len(eos) // 2].any()
+    n = read_manifest(copy).rows("branches")
+
+    def change(table):
+        place = table.schema.names.index("accepted")
+        return table.set_column(place, table.schema.field(place), pa.array(flipped[:n]))
+
+    rewrite(copy, "branches/00000.parquet", change)
+    assert any("draft_token is 0" in line for line in validate(copy))

@@ -105,19 +105,19 @@ def check_positions(rows: FileRows, sequences: pa.Table, manifest: Manifest) -> 
     yield from check_verdicts(rows, manifest)
 
 
-def check_verdicts(rows: FileRows, manifest: Manifest) -> Iterator[str]:
+def check_verdicts(rows: FileRows, manifest: Manifest, off_path: bool = False) -> Iterator[str]:
     """`accepted` against the tokens and the probabilities.
 
     Accepted tokens are the target's, and rejected ones are not: a correction is drawn from
     max(0, p - q), which is 0 at the token that was rejected. What another program has sampled may
-    follow another rule.
+    follow another rule. Off the path, draft tokens may be left out (`Manifest.tokens`).
     """
     if rows.has("accepted", "draft_token", "target_token"):
-        accepted, equal = rows["accepted"], rows["draft_token"] == rows["target_token"]
+        accepted, equal, named = rows["accepted"], *_equal_tokens(rows, manifest, off_path)
         tokens = "draft_token is {draft_token}, target_token is {target_token}"
         yield from rows.problems(accepted & ~equal, f"accepted, but {tokens}")
         if manifest.sampler.greedy or manifest.source is None:
-            yield from rows.problems(~accepted & equal, f"rejected, but {tokens}")
+            yield from rows.problems(~accepted & equal & named, f"rejected, but {tokens}")
     if rows.has("accepted", "accept_prob"):
         accepted, chance = rows["accepted"], rows["accept_prob"]
         certain = np.inf if manifest.bits else 1  # rounded, what was nearly certain is certain
@@ -125,6 +125,21 @@ def check_verdicts(rows: FileRows, manifest: Manifest) -> Iterator[str]:
         yield from rows.problems(impossible, "accepted is {accepted}, accept_prob is {accept_prob}")
     if not manifest.bits and rows.has("accept_prob", "target_prob", "draft_prob"):
         yield from _check_ratios(rows)
+
+
+def _equal_tokens(
+    rows: FileRows, manifest: Manifest, off_path: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether draft and target token are equal, as far as is known, and where the first is known.
+
+    Where tokens were left out, only EOS tokens are.
+    """
+    draft, target = rows["draft_token"], rows["target_token"]
+    if manifest.tokens != "ends" or not off_path:
+        return draft == target, np.ones(len(draft), bool)
+    ends = manifest.eos_token_ids
+    target = np.where(np.isin(target, ends), target, left_out(ends))
+    return draft == target, np.isin(draft, ends)
 
 
 def _check_ratios(rows: FileRows) -> Iterator[str]:
@@ -211,7 +226,7 @@ def check_branches(branches: FileRows, positions: FileRows, manifest: Manifest) 
     """The off-path rows, against the on-path rows of the same shard (whose keys hold)."""
     yield from check_values(branches, manifest)
     if manifest.branch_target:
-        yield from check_verdicts(branches, manifest)
+        yield from check_verdicts(branches, manifest, off_path=True)
     if branches.asks_for_keys():
         yield from _check_order(branches, positions, manifest)
 
