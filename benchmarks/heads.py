@@ -182,7 +182,7 @@ def compare(console: Console, trace: str, heads: list[str]) -> None:
     """
     recorded = load(trace)
     rows = RecordedRows(PathLayout(recorded), states.read(recorded))
-    parts = training.split(recorded.n_sequences, training.TrainingSettings())
+    parts = training.split(recorded, training.TrainingSettings())
     n = int(parts.test.sum())
     picks = np.random.default_rng(0).integers(0, n, (1000, n))
     picks = np.concatenate([np.arange(n)[None], picks])

@@ -26,6 +26,7 @@ def revealing(folder: Path, n: int = 30, hidden: bool = True, width: int = WIDTH
     with TraceWriter(folder, header) as writer:
         for shard in range(writer.n_shards):
             columns = trace_files.columns(source, writer.shard_sequences(shard))
+            columns[0]["prompt_tokens"] = [[1 + k] for k in writer.shard_sequences(shard)]
             states = _states(columns[1], columns[2], width, rng) if hidden else None
             writer.write_shard(shard, *columns, states)
         writer.finish()

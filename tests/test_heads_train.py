@@ -2,9 +2,11 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import heads_traces
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -90,10 +92,25 @@ def test_no_state_behind_rejected_tokens_is_refused(tmp_path):
     assert 0 < found.facts["metrics"]["accepted"] < 1
 
 
+def with_prompts(rows):
+    sequences = pa.table({"prompt_tokens": pa.array(rows, pa.list_(pa.int32()))})
+    return SimpleNamespace(sequences=sequences)
+
+
 def test_prompts_are_dealt_once():
-    parts = training.split(37, TrainingSettings(seed=5))
+    parts = training.split(with_prompts([[k] for k in range(37)]), TrainingSettings(seed=5))
     assert (sum(part.astype(int) for part in parts) == 1).all()
     assert [part.sum() for part in parts] == [24, 6, 7]
+
+
+def test_a_prompt_that_was_recorded_again_is_not_held_out_from_itself():
+    once, thrice = (with_prompts([[k, 7] for k in range(10)] * n) for n in (1, 3))
+    for one, parts in zip(
+        *(training.split(t, TrainingSettings()) for t in (once, thrice)), strict=True
+    ):
+        assert parts.tolist() == one.tolist() * 3
+    with pytest.raises(HeadError, match="too few different prompts to train on: 4; at least 5"):
+        training.split(with_prompts([[k] for k in range(4)] * 5), TrainingSettings())
 
 
 def test_a_lagged_row_is_judged_from_the_state_that_its_token_entered(trace):
@@ -209,7 +226,7 @@ def test_what_cannot_be_trained_is_refused(trace, kind, options, settings, messa
 
 def test_too_few_prompts(tmp_path):
     trace = heads_traces.revealing(tmp_path / "trace", n=4)
-    with pytest.raises(HeadError, match="too few prompts to train on: 4; at least 5"):
+    with pytest.raises(HeadError, match="too few different prompts to train on: 4; at least 5"):
         run.train("acceptance", trace, {}, TrainingSettings())
 
 

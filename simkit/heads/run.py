@@ -67,7 +67,7 @@ def train(
     else:
         more["mix"] = _MIXES.get(str(settled.get("variant")), nodes.SHARE) if mix is None else mix
         material = nodes.read_drafts(trace, models, more["mix"], settings.seed)
-    parts = training.split(trace.n_sequences, settings)
+    parts = training.split(trace, settings)
     head, how = training.train(kind, settled, material, parts, settings, on_epoch)
     counts = {f"{name}_prompts": int(part.sum()) for name, part in parts._asdict().items()}
     facts = {

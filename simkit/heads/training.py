@@ -19,6 +19,7 @@ from simkit.heads import files, registry, rows
 from simkit.heads.drafts import check_deep, drafts
 from simkit.heads.starts import StartHead
 from simkit.heads.training_data import Labelled, Material, RecordedRows
+from traces.trace import Trace
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
@@ -76,19 +77,23 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
-def split(n_sequences: int, settings: TrainingSettings) -> Split:
-    """Deal the prompts at random.
+def split(trace: Trace, settings: TrainingSettings) -> Split:
+    """Deal the prompts at random; one that was recorded several times goes to one part.
 
     Raises:
         HeadError: there are too few.
     """
-    if n_sequences < _FEWEST_PROMPTS:
-        raise HeadError(f"too few prompts to train on: {n_sequences}; at least 5 are needed")
-    order = np.random.default_rng(settings.seed).permutation(n_sequences)
+    known: dict[tuple[int, ...], int] = {}
+    prompts = trace.sequences["prompt_tokens"].to_pylist()
+    number = np.array([known.setdefault(tuple(one), len(known)) for one in prompts])
+    n = len(known)
+    if n < _FEWEST_PROMPTS:
+        raise HeadError(f"too few different prompts to train on: {n}; at least 5 are needed")
+    order = np.random.default_rng(settings.seed).permutation(n)
     shares = (settings.test_share, settings.validation_share)
-    n_test, n_validation = (max(1, round(share * n_sequences)) for share in shares)
+    n_test, n_validation = (max(1, round(share * n)) for share in shares)
     parts = np.split(order, [n_test, n_test + n_validation])
-    test, validation, train = (np.isin(np.arange(n_sequences), part) for part in parts)
+    test, validation, train = (np.isin(number, part) for part in parts)
     return Split(train, validation, test)
 
 
