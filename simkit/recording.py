@@ -139,7 +139,7 @@ class RecordRequest:
             at_once=_AT_ONCE if followed else 1,
         )
         if self.draft is None:
-            _check_alone(plan)
+            _check_alone(plan, bool(self.kernel))
         return plan
 
     def load(self) -> tuple[Pair | Alone, Plan]:
@@ -169,10 +169,10 @@ class RecordRequest:
         return pair, replace(self.plan(), eos_token_ids=ends, kernel=kernel)
 
 
-def _check_alone(plan: Plan) -> None:
+def _check_alone(plan: Plan, kernel: bool) -> None:
     """Refuse what asks for a draft model where there is none."""
     asked = {"--hidden": plan.hidden, "--branch-target": plan.branch_target, "--mix": plan.mix}
-    asked |= {"--experts": plan.experts}
+    asked |= {"--experts": plan.experts, "--kernel": kernel}
     for option, given in asked.items():
         if given:
             raise RecordError(f"{option} is about a draft model: give --draft")

@@ -18,6 +18,7 @@ from test_exactness import sharp_pair
 from benchmarks.recorded import decoded, record_shards, replayed, trace_of
 from simkit import policies
 from simkit.live import DecoderSettings
+from simkit.recording import RecordRequest
 from traces import Sampler
 from traces.differences import difference
 from traces.errors import RecordError, TraceError
@@ -141,3 +142,11 @@ def test_the_kernel_is_on_wherever_it_can_run(monkeypatch):
     monkeypatch.setattr(statistics_triton, "can_run", lambda *_: True)
     assert statistics_triton.chosen(pair, None) and statistics_triton.chosen(pair, True)
     assert not statistics_triton.chosen(pair, False)
+
+
+def test_a_target_alone_has_no_pair_to_reduce():
+    """Which the option would not change: it is refused, as where the kernel cannot run."""
+    asked = RecordRequest("target", "prompts.jsonl", kernel=False)
+    assert not asked.plan().kernel
+    with pytest.raises(RecordError, match="--kernel is about a draft model: give --draft"):
+        replace(asked, kernel=True).plan()
