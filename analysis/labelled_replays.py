@@ -148,6 +148,13 @@ def against_fixed(found: Mapping[str, Replayed]) -> dict[str, Estimate]:
     return {n: speed(mine, found["fixed"]) for n, mine in found.items() if n != "fixed"}
 
 
+def held_for(found: Mapping[str, Estimate]) -> str:
+    """What the intervals of `against_fixed` hold for, for a caption."""
+    if any(one.n_prompts < FOR_INTERVAL for one in found.values()):
+        return "each for its policy alone"
+    return f"those of speeds hold for all {len(found)} at once"
+
+
 def window_words(at: Replays) -> str:
     """PEARL's window, and where it is from, for a caption."""
     why = at.too_wide

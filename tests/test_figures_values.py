@@ -17,6 +17,7 @@ import simkit
 from analysis import figures
 from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
+from analysis.figures.drawing.captions import fitted
 from analysis.figures.measures import speedup, tokens_per_s
 from analysis.figures.plot import Plot
 from analysis.figures.policies.gap_decomposition import _bar
@@ -237,9 +238,22 @@ def test_mutual_waiting_says_how_long_its_bars_are(trace):
     assert f"at most ±{most:.1%} of the value" in caption(found)
 
 
-def test_frontier_says_how_many_are_compared(trace):
-    compared = len(FAMILIES) + 1  # oracle and prophet, and not the fixed length itself
-    assert f"for all {compared} at once" in caption(draw("frontier", trace))
+def test_frontier_says_how_many_are_compared():
+    found = draw("frontier", iid(16, 30, 0.7, max_draft=20, seed=3))
+    compared = len(found.frame) - 1  # oracle and prophet too, and not the fixed length itself
+    assert f"for all {compared} at once" in caption(found)
+
+
+def test_intervals_over_few_prompts_are_not_said_to_hold_together():
+    """They do not: `against_fixed` gives each policy its own."""
+    found = draw("dynamic_policies", iid(8, 30, 0.7, max_draft=20, seed=3))
+    assert "each for its policy alone" in caption(found) and "at once" not in caption(found)
+
+
+def test_what_a_caption_leaves_to_the_notes_keeps_its_symbols():
+    """A γ at its beginning is the draft length; Γ would be the deepest draft that was recorded."""
+    assert fitted(["Some words."] * 8 + ["γ = round(c) = 8."], 60, 9)[1] == ("γ = round(c) = 8.",)
+    assert fitted(["Some words."] * 8 + ["other words."], 60, 9)[1] == ("Other words.",)
 
 
 WITHOUT_SCORES = {

@@ -127,7 +127,9 @@ def _clauses(text: str) -> list[str]:
 
 def _sentences(clauses: Sequence[str]) -> tuple[str, ...]:
     text = " ".join(clauses)
-    return (text[0].upper() + text[1:],) if text else ()
+    if text and text[0].isascii():  # γ is no Γ
+        text = text[0].upper() + text[1:]
+    return (text,) if text else ()
 
 
 def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str]:

@@ -10,7 +10,7 @@ from analysis.figures.drawing.marks import reach
 from analysis.figures.drawing.styles import FigureError, ink
 from analysis.figures.measures import Counts, tau_cells, taus
 from analysis.figures.rows import Row, cells
-from analysis.labelled_replays import against_fixed, choices, chosen
+from analysis.labelled_replays import against_fixed, choices, chosen, held_for
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES
 from analysis.series_styles import SeriesStyle, of_policy
@@ -55,7 +55,7 @@ def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.caption(
         "Dynamic draft lengths against the best fixed one",
         f"Filled: this trace, {plot.prompts}; {chosen(plot.trace)};{printed}"
-        f" bars: 95% CI, paired; those of speeds hold for all {len(speeds)} at once.",
+        f" bars: 95% CI, paired; {held_for(speeds)}.",
         "×: τ outside of verbatim loops ÷ that of the best fixed length there." if free else "",
         f"{plot.cost_name(cost)}. Best fixed length: {choices(base)}.",
     )

@@ -12,7 +12,7 @@ from analysis.figures.drawing.axes import height_of, width_of
 from analysis.figures.drawing.legends import below
 from analysis.figures.drawing.styles import GREY, ink, paper, small
 from analysis.figures.rows import cells, text
-from analysis.labelled_replays import HINDSIGHT, against_fixed, choices, chosen
+from analysis.labelled_replays import HINDSIGHT, against_fixed, choices, chosen, held_for
 from analysis.replays import FAMILIES
 from analysis.series_styles import Look, of_policy
 from analysis.stats import waste
@@ -45,7 +45,7 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.caption(
         "Speed and overhead of all policies",
         f"{plot.prompts}; {chosen(plot.trace)}; line: policies that none with less overhead"
-        f" beats; bars: 95% CI, paired; those of speeds hold for all {len(speeds)} at once.",
+        f" beats; bars: 95% CI, paired; {held_for(speeds)}.",
         f"Not drawn, because they know the future: {', '.join(hindsight)}." if hindsight else "",
         f"{plot.cost_name(cost)}. Best fixed length: {choices(found['fixed'])}.",
     )
