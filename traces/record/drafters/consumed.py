@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from traces.errors import RecordError
-from traces.record.agreement import held_to
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Feature
 from traces.record.drafters.nodes import NodeModel, Nodes, StartGroup, nodes_of
@@ -143,7 +142,7 @@ def _judged(
     """The tokens of some columns of q (N, D), and what is said of them; p by its logits (N, V)."""
     token = named(column, ids)
     q, top = at(log_q, column).exp(), log_q.topk(min(2, log_q.shape[-1]), dim=-1).values.exp()
-    p = held_to(target_rows(logits, sampler), known)
+    p = target_rows(logits, sampler)
     accept = (p.best == token).to(q) if sampler.greedy else at(p.processed, token) / q
     return {
         "token": token,
