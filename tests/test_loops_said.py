@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ import simkit
 from simkit.cli import app
 from simkit.serving import Engine, serve
 from traces import Sampler, synthetic
-from traces.loops import LONGEST, MUCH, Looping, in_loop, looping, remarks_of
+from traces.loops import LONGEST, MUCH, Looping, again, in_loop, looping, remarks_of
 from traces.streamed import stream
+from traces.subset import select
 from traces.synthetic import iid
 from traces.trace import load
 from traces.writer import save
@@ -147,3 +149,15 @@ def test_the_bundled_pair_is_known_to_loop():
     (said,) = remarks_of(load("reference"))
     assert said.startswith("79 of 128 outputs repeat themselves word for word (69% of positions)")
     assert remarks_of(load("reference-target")) == []
+
+
+def test_prompts_that_repeat_are_said():
+    """Their outputs are no independent ones; those behind one token, or behind none, are."""
+    table = load("reference").sequences
+    twice = np.array([0, 1, 2, 0, 2])
+    few = select(load("reference"), range(3))
+    assert again(few) == "" and again(iid(12, 30, 0.7, max_draft=8, seed=1)) == ""
+    repeated = SimpleNamespace(sequences=table.take(twice))
+    assert again(repeated).startswith("2 of 5 prompts repeat an earlier one: intervals")
+    windows = SimpleNamespace(sequences=table.take(twice).drop_columns(["prompt_tokens"]))
+    assert again(windows) == ""

@@ -6,6 +6,7 @@ accepts token after token, and acceptance tells of the loop rather than of the p
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ TIMES = 2  # rounds behind the first, all of them verbatim
 LEAST = 8  # repeated tokens, however short the round
 MUCH = 0.1  # of the positions, from which on it is said
 _AT_ONCE = 2**20  # tokens that are looked at together
+_PROMPTS = 2**16  # that are compared with each other
 _LOOKED_AT = 2**17  # tokens of evenly spread outputs that stand for a longer trace
 
 
@@ -69,9 +71,30 @@ def looping(trace: Trace, most: int | None = _LOOKED_AT) -> Looping | None:
 
 
 def remarks_of(trace: Trace) -> list[str]:
-    """What a reader of a trace's acceptance must know: its import, its models and loops."""
-    same, source = beside_itself(trace.manifest), trace.manifest.source
-    return [*(source.notes if source else ()), *([same] if same else []), *_of_loops(trace)]
+    """What a reader of a trace must know: its import, its models, prompts that repeat and loops."""
+    notes = trace.manifest.source.notes if trace.manifest.source else ()
+    said = [*notes, beside_itself(trace.manifest), again(trace), *_of_loops(trace)]
+    return [one for one in said if one]
+
+
+def again(trace: Trace) -> str:
+    """What to say where prompts were recorded several times; else nothing.
+
+    A prompt of one token, as drawn traces have, is no prompt: their outputs are independent.
+    """
+    if "prompt_tokens" not in trace.sequences.column_names:
+        return ""
+    prompts = trace.sequences["prompt_tokens"].slice(0, _PROMPTS).combine_chunks()
+    ends = prompts.offsets.to_numpy() - prompts.offsets[0].as_py()
+    tokens = prompts.flatten().to_numpy()
+    found = [tokens[a:b].tobytes() for a, b in itertools.pairwise(ends) if b - a > 1]
+    repeated = len(found) - len(set(found))
+    if not repeated:
+        return ""
+    return (
+        f"{repeated:,} of {len(prompts):,} prompts repeat an earlier one: intervals, which take"
+        " prompts for independent, are too narrow, and held-out prompts are not all new"
+    )
 
 
 def beside_itself(manifest: Manifest) -> str:
