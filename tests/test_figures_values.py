@@ -15,6 +15,7 @@ from test_figures import COST, draw, small
 
 import simkit
 from analysis import figures
+from analysis.claims import Evidence
 from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
 from analysis.figures.drawing.captions import fitted
@@ -58,6 +59,20 @@ def test_position_decay_is_the_statistic():
     want = [e.value for e in depth.by_depth(steps, 4).marginal]
     marginal = found.filter(pl.col("series") == "marginal")["acceptance"].to_list()
     assert marginal == pytest.approx(want)
+
+
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_position_decay_counts_the_steps_of_the_replay(first_token):
+    """A first token from the prefill is drafted by no step."""
+    steps = simkit.replay("reference", "fixed(16)", first_token=first_token).steps()
+    drafted = steps.filter(pl.col("proposed") > 0)
+    found = position_decay("reference", first_token=first_token)
+    row = found.frame.filter(series="conditional", depth=1)
+    assert row["at_risk"].item() == len(drafted)
+    assert row["acceptance"].item() == pytest.approx((drafted["accepted"] > 0).mean())
+    assert f"{len(steps):,} steps of fixed(16)" in caption(found)
+    at = Evidence(load("reference"), first_token=first_token).by_depth(16, 1)["with loops"].sum(0)
+    assert at.tolist() == [len(drafted), (drafted["accepted"] == 0).sum()]
 
 
 def test_optimal_gamma_is_the_replay(trace):

@@ -11,7 +11,7 @@ from analysis.stats import Estimate, depth, drafts
 from analysis.stats.loops import Outside, outside
 from analysis.study import FirstToken, MissingError, Study
 from analysis.trained import Trained
-from simkit.simulator.arguments import AnyCost
+from simkit.simulator.arguments import FIRST, AnyCost
 from traces.trace import Trace
 
 BEST_FIXED = "against the best fixed length"  # beside a paper's baseline of one length
@@ -86,12 +86,13 @@ class Evidence(Replays):
         """
         layout, left = self.layout, self.outside
         ahead = layout.ahead if ahead is None else ahead
-        ends = self.trace.max_new_tokens, draft_length
+        ends, first = (self.trace.max_new_tokens, draft_length), FIRST[self.study.first_token]
+        begins = left.first(first, layout.offsets)
         found = {
             "outside of loops": left.by_prompt(
-                drafts.fixed_steps(left.cut(ahead), left.offsets, *ends)
+                drafts.fixed_steps(left.cut(ahead), left.offsets, *ends, begins)
             ),
-            "with loops": drafts.fixed_steps(ahead, layout.offsets, *ends),
+            "with loops": drafts.fixed_steps(ahead, layout.offsets, *ends, first),
         }
         tables = {name: depth.table(some, deepest) for name, some in found.items()}
         return {name: np.concatenate(one, 1).astype(float) for name, one in tables.items()}

@@ -44,7 +44,8 @@ def later_positions_fall(at: Evidence) -> list[Part]:
             -1, keepdims=True
         )
 
-    outputs = at if at.trace.recording is None else Evidence(at.trace.recording, at.cost)
+    recording, first = at.trace.recording, at.study.first_token
+    outputs = at if recording is None else Evidence(recording, at.cost, None, first)
     ahead = layout_of(drafter).ahead
     return depth_parts(outputs.by_depth(deep, deep, ahead), slope, BELOW_0)
 

@@ -54,7 +54,7 @@ def fixed_steps(
     offsets: np.ndarray,
     max_new_tokens: int,
     draft_length: int,
-    first: int = 1,
+    first: int | np.ndarray = 1,
 ) -> Drafts:
     """The drafts of the steps of `fixed(draft_length)`, as papers count them.
 
@@ -64,7 +64,7 @@ def fixed_steps(
         offsets: (S + 1,), where prompts start.
         max_new_tokens: T_max; a step at i drafts at most T_max - i tokens.
         draft_length: γ >= 1.
-        first: position of each prompt's first step, 1 or 2.
+        first: position of each prompt's first step, 1 or 2; or of each, (S,).
     """
     check(offsets, ahead=ahead)
     ends = offsets[1:]

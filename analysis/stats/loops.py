@@ -46,6 +46,15 @@ class Outside(NamedTuple):
         room = self.offsets[np.searchsorted(self.offsets, at, side="right")] - at
         return np.minimum(ahead[self.rows], room)
 
+    def first(self, first: int, offsets: np.ndarray) -> np.ndarray:
+        """Where each stretch's first step begins, (P,): at `first` if its prompt begins with it.
+
+        Args:
+            first: position of each prompt's first step.
+            offsets: (S + 1,), where prompts start among all positions.
+        """
+        return np.where(np.isin(self.begins, offsets[:-1]), first, 1)
+
     def room(self, at: np.ndarray) -> np.ndarray:
         """Tokens from each of these positions to its stretch's end, (n,) int64; none in a loop."""
         stretch = np.searchsorted(self.begins, at, side="right") - 1

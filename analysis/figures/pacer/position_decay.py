@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import COLORS, look, points
 from analysis.figures.rows import cells, missing
 from analysis.stats import depth, drafts, iid
+from simkit.simulator.arguments import FIRST
 
 OUTSIDE = ", outside of loops"
 
@@ -54,11 +57,17 @@ def position_decay(
 def _drafts(plot: Plot, longest: int, starts: str) -> dict[str, drafts.Drafts]:
     """All drafts, and those outside of verbatim loops if there are loops."""
     layout, left = plot.study.path, plot.study.loops.outside
-    make = drafts.fixed_steps if starts == "steps" else drafts.every_start
-    limits = plot.trace.max_new_tokens, longest
-    found = {"": make(layout.ahead, layout.offsets, *limits)}
+    limits, first = (plot.trace.max_new_tokens, longest), FIRST[plot.study.first_token]
+
+    def make(ahead: np.ndarray, offsets: np.ndarray, first: int | np.ndarray) -> drafts.Drafts:
+        if starts == "steps":
+            return drafts.fixed_steps(ahead, offsets, *limits, first)
+        return drafts.every_start(ahead, offsets, *limits)
+
+    found = {"": make(layout.ahead, layout.offsets, first)}
     if left is not None:
-        found[OUTSIDE] = left.by_prompt(make(left.cut(layout.ahead), left.offsets, *limits))
+        begins = left.first(first, layout.offsets)
+        found[OUTSIDE] = left.by_prompt(make(left.cut(layout.ahead), left.offsets, begins))
     return found
 
 
