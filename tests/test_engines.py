@@ -23,7 +23,7 @@ from simkit.engines import (
     transformers,
     vllm,
 )
-from simkit.engines.export import by_batch
+from simkit.engines.export import by_batch, drafter_of
 from simkit.engines.synthetic import errors, rates_of
 from simkit.serving import Plain
 from simkit.serving import parse as controller
@@ -172,6 +172,38 @@ def test_a_draft_without_a_name_is_asked_for():
     found = engines.export(iid(4, 20, 0.7, max_draft=4, seed=1), "vllm", "fixed(2)")
     assert json.loads(found.text)["model"] == "DRAFT_MODEL"
     assert any("put it in the place of DRAFT_MODEL" in note for note in found.notes)
+
+
+def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names():
+    """Specs are kept by names of arguments, and without defaults: `ngram` looks five tokens up."""
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        found = write(engine, drafter="eagle", policy="fixed(3)")
+        assert "traces/reference/models/eagle" in found.text
+        assert not any("does not name" in note for note in found.notes)
+    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), None)
+    config = json.loads(engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter)).text)
+    assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
+
+
+@pytest.mark.parametrize("engine", sorted(engines.ENGINES))
+def test_a_drafter_without_words_there_is_not_written_as_another(engine):
+    for kind in ("block", "mtp", "rounds", "ngram_simple", "one_of_mine"):
+        drafter = engines.base.EngineDrafter(kind, "models/x", {})
+        if (engine, kind) != ("llama.cpp", "ngram_simple"):
+            with pytest.raises(EngineError, match=f"drafter like {kind}"):
+                engines.ENGINES[engine]().write(engines.EngineSetting(48, drafter))
+
+
+def test_rates_need_drafts_of_one_length():
+    """A step that drafts less would be drawn at rates that count it as a step already."""
+    steps = simkit.replay(traces.load("reference", "ngram"), "fixed(4)", by="step").frame
+    assert (steps["drafted"] == 0).mean() > 0.3
+    for engine in ("vllm", "llama.cpp"):
+        with pytest.raises(EngineError, match="drafts of one length, and those of ngram"):
+            write(engine, drafter="ngram", policy="fixed(4)", synthetic=True)
+    with pytest.raises(EngineError, match=r"those of llamacpp\(p_min=0.8, n_max=8\) are often"):
+        write("llama.cpp", policy="llamacpp(p_min=0.8, n_max=8)", synthetic=True)
+    assert write("llama.cpp", policy="llamacpp(p_min=0, n_max=3)", synthetic=True).errors
 
 
 def test_sampled_drafts_are_asked_for_where_the_default_is_greedy():

@@ -116,6 +116,10 @@ def test_how_to_make_it_again(tmp_path):
     assert made_by == "simkit '…'"
     assert [line.split()[1] for line in others] == ["figures", "claims"]
     assert all(f"--cost '{COST}'" in line for line in others)
+    save(other, tmp_path / "other")
+    beside = str(tmp_path / "other")
+    *_, claims = report(name, COST, sampled=beside, figures=False).again.commands
+    assert claims.endswith(f" --sampled {beside}")
 
 
 @pytest.mark.parametrize(

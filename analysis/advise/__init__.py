@@ -66,9 +66,7 @@ def advise(
     made = ENGINES[engine]() if engine else None
     if isinstance(cost, str):
         costs.parse(cost)  # a cost that cannot be read is refused once, not for each drafter
-    sizes = list(concurrency) if isinstance(concurrency, Iterable) else [concurrency]
-    for size in sizes:
-        check_count("concurrency", size)
+    sizes = _sizes(concurrency)
     study = Study(trace, first_token)
     study.trace.manifest.drafter.refuse("replay", MissingError)
     watched = priced.Priced()
@@ -90,6 +88,14 @@ def advise(
         notes=tuple(dict.fromkeys([*notes, *_free_heads(found), *_notes(study, watched)])),
         **facts,
     )
+
+
+def _sizes(concurrency: int | Iterable[int]) -> list[int]:
+    """One number or several, each of which is one of requests."""
+    sizes = list(concurrency) if isinstance(concurrency, Iterable) else [concurrency]
+    for size in sizes:
+        check_count("concurrency", size)
+    return sizes
 
 
 def _facts(found: Field, setting: Setting) -> dict[str, Any]:

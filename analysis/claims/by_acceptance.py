@@ -199,8 +199,7 @@ def by_acceptance(
     if len(said) != len(studies):
         raise UserError(f"{len(said)} names for {len(studies)} drafts")
     check_names(said)
-    wanted = all_claims(claims)
-    shares = [acceptance_of(study) for study in studies]
+    wanted, shares = all_claims(claims), [acceptance_of(study) for study in studies]
     found = []
     for k, study in enumerate(studies):
 

@@ -136,8 +136,7 @@ def report(
     """
     one, given = opened(trace), list(policies)
     other = opened(sampled) if sampled else None
-    place = one.path if isinstance(trace, Trace) else trace
-    where = None if place is None else shown(str(place))
+    where, beside = _named(trace), _named(sampled)
     if given:
         settings(given)  # what cannot be read is refused before anything is replayed
     at = of(Study(one, first_token), cost)
@@ -145,7 +144,13 @@ def report(
     made_by = call(where, cost, given, sampled, figures, first_token)
     made_by = shlex.join(command) if command else made_by
     name = Path(where or "in memory").name or str(where)
-    return _parts(name, at, given, other, figures, again(at, where, made_by), watch)
+    return _parts(name, at, given, other, figures, again(at, where, made_by, beside), watch)
+
+
+def _named(trace: AnyTrace | None) -> str | None:
+    """A trace's name for a shell, as it was given or its folder; None in memory."""
+    place = trace.path if isinstance(trace, Trace) else trace
+    return None if place is None else shown(str(place))
 
 
 def _parts(

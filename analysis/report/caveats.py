@@ -71,22 +71,24 @@ def caveats(at: Replays, used: Sequence[Policy], beyond: Sequence[Beyond] = ()) 
     return [*lines, *_trace(at.trace), *_prompts(at.trace), _multiplicity()]
 
 
-def again(at: Replays, name: str | None, made_by: str) -> Again:
+def again(at: Replays, name: str | None, made_by: str, sampled: str | None = None) -> Again:
     """The commands behind the page, and what ran them.
 
     Args:
         at: the trace under its cost.
         name: of the trace, for a shell; None if it has none.
         made_by: what made the page.
+        sampled: name of the other trace; None if there is none, or it has none.
     """
     trace, cost, commands = at.trace, at.cost, [made_by]
     first = at.study.first_token
     if name is not None and (cost is None or isinstance(cost, str)):
         under = [] if cost is None else ["--cost", cost]
         under += [] if first == "draft" else ["--first-token", first]
+        beside = [] if sampled is None else ["--sampled", sampled]
         commands += [
             shlex.join(["simkit", "figures", name, "--out", "figures", *under]),
-            shlex.join(["simkit", "claims", name, *under]),
+            shlex.join(["simkit", "claims", name, *under, *beside]),
         ]
     found = [("trace, sha256", trace.hash), ("Python", platform.python_version())]
     found += [(library, version(library)) for library in LIBRARIES]

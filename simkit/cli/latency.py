@@ -194,8 +194,7 @@ def latency(
 
     repeats = 20 if repeats is None else repeats
     kind = destination(out)
-    _check_cost_out(cost_out)
-    _check_models(timed, wanted, kind, fit or cost_out is not None, seed)
+    _check_models(timed, wanted, kind, fit, cost_out, seed)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
     check_apart(written, [timed.target, timed.draft, out if kind == "trace" else None])
     max_draft = _max_draft(out, wanted.max_draft)
@@ -247,12 +246,14 @@ class _Chosen(NamedTuple):
     folder: Path | None = None
 
 
-def _check_models(timed: LatencyModels, wanted: Shapes, kind: str, fits: bool, seed: int) -> None:
+def _check_models(
+    timed: LatencyModels, wanted: Shapes, kind: str, fit: bool, cost_out: Path | None, seed: int
+) -> None:
     from traces.errors import UserError
 
+    _check_cost_out(cost_out)
     if timed.drafter and wanted.max_draft is not None:
         raise UserError("--max-draft cannot be used with --drafter: its passes are its own")
-
     if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
         raise UserError("a TRACE, --threads and --clock can be given only with --engine")
     if not timed.target:
@@ -263,7 +264,7 @@ def _check_models(timed: LatencyModels, wanted: Shapes, kind: str, fits: bool, s
         raise UserError(
             f"--drafter {timed.drafter}: name the trace that it is attached to with --out"
         )
-    if fits and (timed.drafter or not timed.draft):
+    if (fit or cost_out) and (timed.drafter or not timed.draft):
         raise UserError("--fit and --cost-out need a pair: give --draft and leave out --drafter")
 
 

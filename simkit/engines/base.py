@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 from simkit.policies import Policy
 from traces.errors import UserError
 from traces.registry import Registry, of_class
+
+
+LOOKUPS = ("prompt_lookup", "ngram", "ngram_simple", "suffix")
+"""Kinds of drafters that read tokens alone: there is no model to load."""
 
 
 class EngineError(UserError):
@@ -190,6 +194,16 @@ def register(cls: type[EngineWriter]) -> type[EngineWriter]:
     True
     """
     return ENGINES.add(cls.name, cls)
+
+
+def refuse_unknown(engine: str, drafter: EngineDrafter, known: Collection[str]) -> None:
+    """Refuse a kind of drafter that has no words there, so that no other kind is written for it.
+
+    Raises:
+        EngineError: as said.
+    """
+    if drafter.kind not in ("", *known):
+        raise EngineError(f"{engine}: no setting is known for a drafter like {drafter.kind}")
 
 
 def unnamed(plan: EngineSetting, placeholder: str) -> list[str]:

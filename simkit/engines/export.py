@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from simkit.engines.approximate import (
@@ -14,7 +15,14 @@ from simkit.engines.approximate import (
     served_instead,
     tuned,
 )
-from simkit.engines.base import ENGINES, EngineDrafter, EngineError, EngineSetting, EngineWriter
+from simkit.engines.base import (
+    ENGINES,
+    LOOKUPS,
+    EngineDrafter,
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+)
 from simkit.engines.synthetic import DrawnOutcome, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
@@ -23,6 +31,7 @@ from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.run import run
 from traces import specs
+from traces.attach.registry import parse as attachable
 from traces.errors import UserError
 from traces.messages import how_many
 from traces.own_sources import is_own
@@ -93,6 +102,7 @@ def export(
     else:
         plan, notes = _stopped(plan, made, policy, by)
     if synthetic and plan.length:
+        _check_rates(plan)
         if plan.by_batch:
             length = how_many(plan.length, "token")
             notes.append(f"the synthetic rates are those of drafts of {length}")
@@ -118,6 +128,22 @@ def _check(
     if synthetic and "rates" not in engine.takes:
         raise EngineError(
             f"{engine.name} takes no synthetic acceptance rates: vllm and llama.cpp do"
+        )
+
+
+def _check_rates(plan: EngineSetting) -> None:
+    """Refuse rates, which count every step's draft as that long, where drafts are often shorter.
+
+    Raises:
+        EngineError: as said.
+    """
+    shorter = "" if plan.drafter.kind not in LOOKUPS else plan.drafter.kind
+    if plan.policy is not None and getattr(plan.policy, "p_min", 1.0) > 0:
+        shorter = str(plan.policy)
+    if shorter:
+        raise EngineError(
+            f"--synthetic needs drafts of one length, and those of {shorter} are often shorter:"
+            " such steps would be drawn at rates that count them already"
         )
 
 
@@ -247,5 +273,8 @@ def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
     except UserError:
         return EngineDrafter("", draft, {})
     given: Mapping[str, Any] = dict(spec.kwargs)
-    model = next((str(value) for value in spec.args if isinstance(value, str)), None)
+    if spec.name in LOOKUPS:
+        return EngineDrafter(spec.name, draft, asdict(attachable(manifest.spec)))
+    named = (given.get("path"), *spec.args)
+    model = next((value for value in named if isinstance(value, str)), None)
     return EngineDrafter(spec.name, draft or model, given)

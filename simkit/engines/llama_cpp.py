@@ -15,12 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simkit.engines.base import (
+    LOOKUPS,
     EngineError,
     EngineSetting,
     EngineWriter,
     Schema,
     Written,
     register,
+    refuse_unknown,
     unnamed,
     whole,
 )
@@ -76,6 +78,7 @@ class LlamaCppEngine(EngineWriter):
         if plan.length < 1:
             raise EngineError("llama.cpp: no drafts at all: leave the flags out")
         kind, model, given = plan.drafter
+        refuse_unknown(self.name, plan.drafter, ("model", "feature", "parallel", *LOOKUPS))
         if kind == "ngram_simple":
             return _ngram_simple(plan)
         if kind in ("prompt_lookup", "ngram", "suffix"):

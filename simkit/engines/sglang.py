@@ -22,11 +22,13 @@ from simkit.engines.base import (
     Schema,
     Written,
     register,
+    refuse_unknown,
     unnamed,
     whole,
 )
 
 _DRAFT = "DRAFT_MODEL"
+_KINDS = ("model", "feature", "parallel", "prompt_lookup", "ngram", "suffix")
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class Sglang(EngineWriter):
         if plan.length < 1:
             raise EngineError("sglang: no drafts at all are no setting: leave the flags out")
         kind, model, given = plan.drafter
+        refuse_unknown(self.name, plan.drafter, _KINDS)
         length, notes, beside = plan.length, [], {}
         if kind in ("prompt_lookup", "ngram", "suffix"):
-            depth = given.get("max_depth", given.get("most", given.get("ngram")))
+            depth = given.get("max_depth")  # of matches and drafts together: no n-gram's size
             notes.append("SGLang's NGRAM is a trie with breadth of its own: drafts will differ")
             flags = ServerArgs(
                 speculative_algorithm="NGRAM",

@@ -27,12 +27,14 @@ from simkit.engines.base import (
     Schema,
     Written,
     register,
+    refuse_unknown,
     unnamed,
     whole,
 )
 from traces.messages import how_many
 
 _DRAFT = "DRAFT_MODEL"
+_KINDS = ("model", "feature", "parallel", "prompt_lookup", "ngram", "suffix")
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class TensorrtLlm(EngineWriter):
 
 def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
     kind, model, given = plan.drafter
+    refuse_unknown("tensorrt-llm", plan.drafter, _KINDS)
     if kind in ("prompt_lookup", "ngram", "suffix"):
         size = given.get("most", given.get("ngram", 2))
         note = "TensorRT-LLM's NGram keeps a pool of its own: drafts will differ from the trace's"

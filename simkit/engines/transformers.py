@@ -69,7 +69,7 @@ class Transformers(EngineWriter):
             )
             place = "these belong to the target's generation config: generate(**config)"
             return Written(config.json(), {}, [place])
-        if kind in ("suffix", "feature", "parallel"):
+        if kind not in ("model", ""):
             raise EngineError(f"transformers: has no drafter like {kind}")
         config, notes = _assistant(plan)
         return Written(config.json(), {}, notes)

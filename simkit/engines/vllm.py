@@ -23,11 +23,13 @@ from simkit.engines.base import (
     Schema,
     Written,
     register,
+    refuse_unknown,
     unnamed,
     whole,
 )
 
 _DRAFT = "DRAFT_MODEL"
+_KINDS = ("model", "feature", "parallel", "prompt_lookup", "ngram", "suffix")
 _CONFIDENT = ("model", "feature", "parallel", "suffix")  # kinds that it verifies by confidence
 _ADAPTIVE = (
     "enable_adaptive_verification is for drafters with a model and for suffixes as of commit"
@@ -136,6 +138,7 @@ class Vllm(EngineWriter):
 
 def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
     kind, model, given = plan.drafter
+    refuse_unknown("vllm", plan.drafter, _KINDS)
     if kind in ("prompt_lookup", "ngram"):
         most = given.get("most", given.get("ngram", 2))
         least = given.get("least", 1)

@@ -50,19 +50,10 @@ def train(
     Raises:
         HeadError: an unknown kind or option, no hidden states, or training failed.
     """
-    settled = registry.get(kind).settle(options)
-    if "max_depth" in settled and "max_depth" not in options:
-        settled["max_depth"] = min(settled["max_depth"], trace.max_draft)
+    settled = _settled(kind, options, trace.max_draft)
     more: dict[str, Any] = {}
     if models is None:
-        if trace.recording is not None:
-            raise HeadError(
-                f"{trace.path} is an attached drafter, which must run again: give --target"
-            )
-        if mix is not None:
-            raise HeadError(
-                "--mix is only for attached drafters; a recording has its own (record --mix)"
-            )
+        _check_recorded(trace, mix)
         material: Material = RecordedRows(PathLayout(trace), states.read(trace))
     else:
         more["mix"] = _MIXES.get(str(settled.get("variant")), nodes.SHARE) if mix is None else mix
@@ -77,6 +68,24 @@ def train(
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return Head(head.kind, head.width, head.options, head.module, facts)
+
+
+def _check_recorded(trace: Trace, mix: float | None) -> None:
+    """Refuse what has no states of its own, and a mix beside the recording's."""
+    if trace.recording is not None:
+        raise HeadError(f"{trace.path} is an attached drafter, which must run again: give --target")
+    if mix is not None:
+        raise HeadError(
+            "--mix is only for attached drafters; a recording has its own (record --mix)"
+        )
+
+
+def _settled(kind: str, options: Mapping[str, Any], max_draft: int) -> dict[str, Any]:
+    """All options of a head; a max_depth that is not given is at most `max_draft`."""
+    settled = dict(registry.get(kind).settle(options))
+    if "max_depth" in settled and "max_depth" not in options:
+        settled["max_depth"] = min(settled["max_depth"], max_draft)
+    return settled
 
 
 def score(

@@ -45,7 +45,7 @@ def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> p
     plot.below()
     plot.caption(
         "The optimal draft length, step by step",
-        f"First {how_many(each, 'step')} of each task; {plot.prompts}. All: {_spread(runs)}.",
+        f"Up to {how_many(each, 'step')} of each task; {plot.prompts}. All: {_spread(runs)}.",
         f"{study.loops.share:.0%} of the positions lie in verbatim loops"
         + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
     )
