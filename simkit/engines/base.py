@@ -13,7 +13,6 @@ from simkit.policies import Policy
 from traces.errors import UserError
 from traces.registry import Registry, of_class
 
-
 LOOKUPS = ("prompt_lookup", "ngram", "ngram_simple", "suffix")
 """Kinds of drafters that read tokens alone: there is no model to load."""
 

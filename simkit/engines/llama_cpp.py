@@ -21,8 +21,8 @@ from simkit.engines.base import (
     EngineWriter,
     Schema,
     Written,
-    register,
     refuse_unknown,
+    register,
     unnamed,
     whole,
 )
