@@ -113,6 +113,12 @@ def test_lists(command, capsys):
     assert all(name in shown for name in known)
 
 
+def test_kinds_are_listed_in_the_format_that_is_asked_for(capsys):
+    names = [one["name"] for one in json.loads(run(capsys, "list", "--format", "json").out)]
+    assert [line.split()[0] for line in run(capsys, "list").out.splitlines()] == names
+    assert len(run(capsys, "list", "--format", "markdown").out.splitlines()) == len(names) + 2
+
+
 def test_arguments_of_a_list_are_those_of_the_specs(capsys):
     for one in json.loads(run(capsys, "policies", "--format", "json").out):
         given = {name: v for name, v in one["arguments"].items() if v not in (None, "null", "none")}

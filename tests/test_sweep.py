@@ -238,6 +238,7 @@ def test_a_long_table_shows_the_fastest(folder, capsys):
         (["--policy", "fixed(-1:2)"], "length must be a whole number >= 0, not -1"),
         (["--policy", "svip", "--cost", "lineal"], "did you mean linear?"),
         (["--policy", "svip", "--threads", "0"], "threads must be at least 1"),
+        (["--policy", "svip", "--confidence", "0.9"], "--confidence needs --intervals"),
         ([], "Missing option '--policy'"),
     ],
 )

@@ -8,7 +8,7 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.kinds import KINDS
-from simkit.cli.listing import ListFormat, in_lines, show
+from simkit.cli.listing import ListFormat, show, show_kinds
 from simkit.cli.tables import tell
 from traces.bundle import other_traces
 from traces.errors import UserError
@@ -28,7 +28,7 @@ def list_(
 ) -> None:
     """List policies, drafters, costs, controllers, figures, claims, engines or traces."""
     if kind is None:
-        return in_lines({word: each.what for word, each in KINDS.items()})
+        return show_kinds({word: each.what for word, each in KINDS.items()}, format)
     if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r} ({suggest(kind, KINDS)})")
     show(KINDS[kind], name, format, short=True)

@@ -175,6 +175,19 @@ def show(kind: Kind, name: str | None, format: ListFormat, short: bool = False) 
         say(table((kind.noun, "what", "source"), _rows(found), apart=True))
 
 
+def show_kinds(what: dict[str, str], format: ListFormat) -> None:
+    """Print the kinds that can be listed, each with its line."""
+    if format == "json":
+        rows = [{"name": name, "what": said} for name, said in what.items()]
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif format == "markdown":
+        from simkit.simulator.display import markdown
+
+        print("\n".join(markdown(("kind", "what"), what.items())))
+    else:
+        in_lines(what)
+
+
 def in_lines(what: dict[str, str]) -> None:
     """Print a line for each name; one that a terminal has no room for is cut."""
     from simkit.cli.tables import page

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import (
+    GIVEN,
     Confidence,
     Cost,
     Drafter,
@@ -25,6 +26,7 @@ from simkit.cli.output_formats import in_data
 from simkit.cli.places import check_outputs, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import conclude, tell
+from traces.errors import UserError
 from traces.messages import how_many
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def sweep(
+    ctx: typer.Context,
     trace: TraceName,
     policy: PolicyRanges,
     cost: Cost = None,
@@ -54,6 +57,9 @@ def sweep(
     """Replay every setting of policies on a trace."""
     import simkit
 
+    source = ctx.get_parameter_source("confidence")
+    if source and source.name == GIVEN[0] and not intervals:
+        raise UserError("--confidence needs --intervals: without it there are none")
     check_outputs([("--out", out)], [trace, cost])
     there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:

@@ -33,7 +33,6 @@ from simkit.simulator.run import run
 from traces import specs
 from traces.attach.registry import parse as attachable
 from traces.errors import UserError
-from traces.messages import how_many
 from traces.own_sources import is_own
 from traces.trace import Trace
 
@@ -103,10 +102,9 @@ def export(
         plan, notes = _stopped(plan, made, policy, by)
     if synthetic and plan.length:
         _check_rates(plan)
-        if plan.by_batch:
-            length = how_many(plan.length, "token")
-            notes.append(f"the synthetic rates are those of drafts of {length}")
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
+        if plan.by_batch:
+            notes.append(f"the synthetic rates are those of fixed({plan.length})")
     measured = errors(trace, plan.rates, cost, first_token) if plan.rates else []
     notes += _warnings(plan, by) if notes or measured else []
     text, beside, said = made.write(plan)
