@@ -25,6 +25,7 @@ from simkit.engines import (
 )
 from simkit.engines.export import by_batch, drafter_of
 from simkit.engines.synthetic import errors, rates_of
+from simkit.policies import Fixed
 from simkit.serving import Plain
 from simkit.serving import parse as controller
 from traces.synthetic import iid
@@ -132,6 +133,15 @@ def test_without_a_policy_the_fastest_length_is_taken():
     assert "is the fastest length on this trace" in found.notes[1]
     length = json.loads(found.text)["num_speculative_tokens"]
     assert f"fixed({length}) is" in found.notes[1]
+
+
+def test_longer_lengths_that_were_not_tried_are_not_said_to_be_slower():
+    trace = traces.load("reference", "suffix")
+    found = engines.export(trace, "vllm")
+    (note,) = (note for note in found.notes if "is the fastest" in note)
+    assert note.startswith("fixed(20) is the fastest length of up to 20 tokens on this trace")
+    longer = simkit.replay(trace, [Fixed(20), Fixed(32)]).frame["speedup"].to_list()
+    assert longer[1] > longer[0]
 
 
 def test_a_spec_with_ranges_is_tuned():

@@ -57,7 +57,8 @@ def fastest(by: Basis) -> Replacement:
         raise EngineError("there are no times to choose a draft length by: give --policy or --cost")
     best = _best(result)
     row = result.records()[best - 1]
-    return Replacement(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
+    note = f"fixed({best}) is the fastest length{_within(by, best, _MOST)} on this trace, {_speed(row)}"
+    return Replacement(best, note)
 
 
 def tuned(spec: str, by: Basis) -> tuple[Policy, str]:
@@ -91,16 +92,17 @@ def instead_of(policy: Policy, why: str, by: Basis) -> Replacement:
         row = fixed[best - 1]
         change = row["speedup"] / mine["speedup"] - 1
         how = (
-            f"the fastest length on this trace: its replayed speedup is {_speed(row)}, that of the"
-            f" rule {_speed(mine)} ({change:+.1%})"
+            f"the fastest length{_within(by, best, _MOST)} on this trace: its replayed speedup is"
+            f" {_speed(row)}, that of the rule {_speed(mine)} ({change:+.1%})"
         )
         return Replacement(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
     mean = mine["drafted"] / mine["steps"]
     best = min(max(1, round(mean)), len(fixed))
     row = fixed[best - 1]
     change = row["tokens_per_step"] / mine["tokens_per_step"] - 1
+    kind = "as long as" if round(mean) <= best else "the longest that is tried, shorter than"
     how = (
-        f"as long as its mean draft, {mean:.2f} tokens (there are no times to choose by): its"
+        f"{kind} its mean draft, {mean:.2f} tokens (there are no times to choose by): its"
         f" replay gives {row['tokens_per_step']:.3f} tokens a step, the rule"
         f" {mine['tokens_per_step']:.3f} ({change:+.1%})"
     )
@@ -134,7 +136,7 @@ def served_instead(controller: Any, by: Basis, in_flight: int) -> Replacement:
     about = "" if low is None or high is None else f" [{low - 1:+.1%}, {high - 1:+.1%}]"
     note = (
         f"with {how_many(in_flight, 'request')} in flight fixed({best}) serves the most tokens of"
-        " all lengths,"
+        f" all lengths{_within(by, best, _SERVED)},"
         f" {row['steady_tokens_s']:,.0f} a second, the controller {mine['steady_tokens_s']:,.0f}"
         f" ({row['steady_against'] - 1:+.1%}{about})"
     )
@@ -147,6 +149,11 @@ def _replay(others: list[Policy], by: Basis) -> Result:
     lengths = range(1, min(by.trace.max_draft, _MOST) + 1)
     policies = [*map(Fixed, lengths), *others]
     return replay(by.trace, policies, by.cost, first_token=by.first_token)
+
+
+def _within(by: Basis, best: int, most: int) -> str:
+    """What was tried, where that ends at the best length and the trace holds longer drafts."""
+    return f" of up to {most} tokens" if best == most < by.trace.max_draft else ""
 
 
 def _timed(result: Result) -> bool:
