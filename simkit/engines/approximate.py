@@ -57,8 +57,8 @@ def fastest(by: Basis) -> Replacement:
         raise EngineError("there are no times to choose a draft length by: give --policy or --cost")
     best = _best(result)
     row = result.records()[best - 1]
-    note = f"fixed({best}) is the fastest length{_within(by, best, _MOST)} on this trace, {_speed(row)}"
-    return Replacement(best, note)
+    length = f"the fastest length{_within(by, best, _MOST)} on this trace"
+    return Replacement(best, f"fixed({best}) is {length}, {_speed(row)}")
 
 
 def tuned(spec: str, by: Basis) -> tuple[Policy, str]:
