@@ -190,7 +190,8 @@ def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names():
         found = write(engine, drafter="eagle", policy="fixed(3)")
         assert "traces/reference/models/eagle" in found.text
         assert not any("does not name" in note for note in found.notes)
-    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), None)
+    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), "models/x")
+    assert drafter.model is None  # a profile would name it as the checkpoint that was measured
     config = json.loads(engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter)).text)
     assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
 

@@ -271,7 +271,7 @@ def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
         return EngineDrafter("", draft, {})
     given: Mapping[str, Any] = dict(spec.kwargs)
     if spec.name in LOOKUPS:
-        return EngineDrafter(spec.name, draft, vars(attachable(manifest.spec)))
+        return EngineDrafter(spec.name, None, vars(attachable(manifest.spec)))
     named = (given.get("path"), *spec.args)
     model = next((value for value in named if isinstance(value, str)), None)
     return EngineDrafter(spec.name, draft or model, given)
