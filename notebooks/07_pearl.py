@@ -150,10 +150,10 @@ toy = Study(TOY)
 figures.pearl_window(toy)
 
 # %% [markdown]
-# **What it shows.** The best window is 9 on code, prose, math and all prompts, 8 on german;
-# round(c) is 10. From 8 to 10 the curve is flat, 1.74 to 1.77 on all prompts. Often no tokens are
+# **What it shows.** The best window is 9 on code, prose and all prompts, 10 on math, 8 on german;
+# round(c) is 10. From 8 to 10 the curve is flat, 1.75 to 1.77 on all prompts. Often no tokens are
 # pending, and the target checks only one. Nine tokens, nearly ten, can be drafted during such a
-# pass. With more the target waits, and the curve falls: 1.67 with 11. Up to ten, a wider window
+# pass. With more the target waits, and the curve falls: 1.68 with 11. Up to ten, a wider window
 # lets a pass check more tokens, which pays if they are accepted, as on math. A window of 1 is
 # slower than the target alone.
 #

@@ -149,7 +149,7 @@ simkit.replay(SAMPLED, dict.fromkeys(drafters, "fixed(5)"))
 
 # %% [markdown]
 # **What it shows.** The networks are in the same order: the draft model has 1.40, PARD-2 1.24, PARD
-# 1.18, the chain 1.08. The lookups find next to nothing and have 0.99 to 1.04, because a target
+# 1.19, the chain 1.08. The lookups find next to nothing and have 0.99 to 1.04, because a target
 # that samples does not repeat itself.
 
 # %% [markdown]
