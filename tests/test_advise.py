@@ -14,6 +14,7 @@ import simkit
 import traces
 from analysis.advise import Advice, advise
 from analysis.advise.candidates import NONE, Setting, regret, tried
+from analysis.advise.load import AtLoad, LoadAdvice
 from analysis.advise.price import Piece, alike, break_even, pieces, today
 from analysis.stats import Estimate
 from analysis.study import MissingError, Study
@@ -172,6 +173,18 @@ def test_few_prompts_cannot_tell():
     found = advise(select(small(), range(5)), GPU)
     assert not found.sure
     assert "This is not settled: 5 prompts are too few to choose by" in found.answer
+
+
+def test_a_load_at_which_nothing_changes_is_said():
+    found = advised(GPU)
+    at = (
+        AtLoad(1, "fixed(3)", *(2 * [found.speedup])),
+        AtLoad(64, "fixed(1)", *(2 * [found.speedup])),
+    )
+    for note, word in (("at or above", "no slower"), ("below", "slower")):
+        off = Estimate(None, None, None, 8, f"{note} from the first load to the last")
+        said = str(replace(found, load=LoadAdvice(at, off)))
+        assert f"From 1 to 64 in flight, {found.setting.policy} is {word} than no drafts." in said
 
 
 def test_an_engine_is_advised_what_it_can_run():

@@ -17,7 +17,7 @@ from traces import bundle, finding, scores
 from traces.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-SAID = "is in the package draft-simkit-data: pip install draft-simkit-data"
+SAID = f"is in the package {bundle.PACKAGE}"
 
 
 def copy_without(folder: Path, left_out: tuple[str, ...]) -> None:

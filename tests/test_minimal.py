@@ -12,6 +12,7 @@ import analysis
 import simkit
 import traces
 from simkit.cli import main
+from traces.bundle import PACKAGE
 from traces.finding import bundled
 
 without_torch = pytest.mark.skipif(
@@ -38,7 +39,7 @@ def test_a_trace_that_only_the_data_package_has(capsys):
     assert there or find_spec("draft_simkit_data") is None
     with pytest.raises(SystemExit) as exit_:
         main(["info", "smollm2"])
-    said = "simkit: smollm2 is in the package draft-simkit-data: pip install draft-simkit-data\n"
+    said = f"simkit: smollm2 is in the package {PACKAGE}\n"
     assert exit_.value.code == (0 if there else 2)
     assert capsys.readouterr().err == ("" if there else said)
 

@@ -37,6 +37,27 @@ def test_a_trace_shows_itself():
     assert there.kept_bytes == 0  # no column was read
 
 
+def test_misspelt_columns(trace):
+    with pytest.raises(AttributeError, match="did you mean draft_prob_raw.* columns="):
+        simkit.replay(trace, lambda depth, row: row.draft_prob_rwa > 0.3)
+    with pytest.raises(UserError, match="draft_prob_rwa was not recorded .did you mean draft_prob"):
+        traces.load("reference").positions("draft_prob_rwa")
+
+
+def test_a_trace_as_a_table():
+    there = traces.load("reference")
+    table = there.to_arrow()
+    assert table.column_names[:2] == ["sequence", "position"]
+    assert table.num_rows == there.n_positions
+    assert (table["accepted"].to_numpy() == there.positions("accepted")).all()
+    drafts = there.with_drafter("suffix").to_arrow()
+    assert drafts.column_names[:3] == ["sequence", "start", "depth"]
+    if importlib.util.find_spec("pandas"):
+        assert list(there.to_pandas().columns) == table.column_names
+    with pytest.raises(UserError, match="of the target alone has no drafts"):
+        traces.load("reference-target").to_arrow()
+
+
 def test_sweeps_and_tuned_show_themselves(trace):
     swept = simkit.sweep(trace, "fixed(1:3)", COST)
     fastest = swept.best(1).row(0, named=True)

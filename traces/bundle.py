@@ -14,7 +14,7 @@ from traces.manifest import Manifest
 
 _HERE = Path(__file__).parent
 _MODULE = "draft_simkit_data"
-PACKAGE = "draft-simkit-data: pip install draft-simkit-data"
+PACKAGE = "draft-simkit-data: pip install draft-simkit-data, or ./draft-simkit-data in a checkout"
 
 LEFT_OUT = (
     "ladder",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,9 @@ class FolderSource:
         """See `traces.trace.Source`."""
         names = self.manifest.shard_files(table)
         if column not in self.columns(table) or not names:
-            raise TraceError(f"{self.folder / table}: column {column} was not recorded")
+            close = get_close_matches(column, self.columns(table), n=1)
+            meant = f" (did you mean {close[0]}?)" if close else ""
+            raise TraceError(f"{self.folder / table}: column {column} was not recorded{meant}")
         out = self._look.column(table, column)
         if out is None:
             out = self._from_files(table, column, names)

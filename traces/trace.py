@@ -7,7 +7,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from traces.samples import check_samples, with_own
 
 OWN = "own"  # the word for the drafter that a trace was recorded with
 _TWINS = {"draft_prob": "draft_prob_raw", "draft_prob_raw": "draft_prob"}
+_KEYS = ("sequence", "position", "start", "depth")  # of a row, in a frame's first columns
 _TRIES = 3  # of reading what another process is replacing
 
 
@@ -215,6 +216,24 @@ class Trace(Helpful):
             TraceError: no such column, or its file is damaged.
         """
         return self.column("lattice", column)
+
+    def to_arrow(self) -> pa.Table:
+        """All columns of `positions`, or of `lattice` where there are none, keys first.
+
+        Raises:
+            TraceError: the trace has neither.
+        """
+        for table in ("positions", "lattice"):
+            names = self._source.columns(table)
+            if names:
+                keys = [name for name in _KEYS if name in names]
+                ordered = [*keys, *sorted(names.difference(keys))]
+                return pa.table({name: self.column(table, name) for name in ordered})
+        raise TraceError(f"{self.place}: a recording of the target alone has no drafts to show")
+
+    def to_pandas(self) -> Any:
+        """`to_arrow` as a pandas.DataFrame; pandas must be installed."""
+        return self.to_arrow().to_pandas()
 
     def column(self, table: str, column: str) -> np.ndarray:
         """A column of any sharded table ("positions", "hidden", …); see `positions`."""

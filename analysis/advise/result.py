@@ -222,12 +222,17 @@ class Advice(Framed):
             flight = how_many(one.requests, "request")
             said.append(f"Simulated with {flight} in flight, {best} the most tokens{gain}.")
         off = self.load.off
-        if off.value is not None and len(self.load.at) > 1:
-            said.append(
-                f"From a load of {off.text('.0f')} in flight, {self.setting.policy} is slower than"
-                " no drafts."
-            )
+        if len(self.load.at) > 1:
+            said.append(self._off(off, [one.requests for one in self.load.at]))
         return said
+
+    def _off(self, off: Estimate, loads: list[int]) -> str:
+        """From which load on drafts do not pay, or on which side of it all loads are."""
+        rule, than = self.setting.policy, "than no drafts"
+        if off.value is None:
+            slower = "slower" if off.note.startswith("below") else "no slower"
+            return f"From {loads[0]} to {loads[-1]} in flight, {rule} is {slower} {than}."
+        return f"From a load of {off.text('.0f')} in flight, {rule} is slower {than}."
 
     def table(self) -> TextTable:
         """The rules by speed, for people."""

@@ -157,7 +157,10 @@ class Beside(Framed):
         return "\n".join([self.note().replace("\n", "\n\n"), "", *lines, ""])
 
     def __repr__(self) -> str:
-        return f"<Beside: {self.note().splitlines()[0]}>"
+        return f"<{type(self).__name__}: {self.note().splitlines()[0]}>"
+
+    def __str__(self) -> str:
+        return self.markdown()
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self.note())}</p>{grid(self.heads, self.rows())}"

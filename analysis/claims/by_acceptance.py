@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DECIDED = {Verdict.HOLDS: True, Verdict.FAILS: False, Verdict.NO_EXAMPLE: False}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ByAcceptance(Beside):
     """What several drafts say of the claims, the least accepted one first; shows itself as a table.
 

@@ -190,6 +190,9 @@ class Findings(Framed):
     def __repr__(self) -> str:
         return f"<Findings: {self.note()}>"
 
+    def __str__(self) -> str:
+        return self.markdown()
+
     def _repr_html_(self) -> str:
         table = grid(HEADS, [one.row() for one in self.of])
         return f"<p>{escape(self.note())}</p>{table}"

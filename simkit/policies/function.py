@@ -6,6 +6,7 @@ import re
 from collections import namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from inspect import signature
 from itertools import count
 from typing import Any
@@ -247,7 +248,11 @@ def row_of(columns: tuple[str, ...]) -> Callable[..., Any]:
     def __getattr__(row: Any, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise AttributeError(f"the rule does not read {name}: name it in columns=({name!r}, …)")
+        close = get_close_matches(name, columns, n=1)
+        meant = f"did you mean {close[0]}? Else " if close else ""
+        raise AttributeError(
+            f"the rule does not read {name}: {meant}name it in columns=({name!r}, …)"
+        )
 
     kind = type("Row", (namedtuple("Row", columns),), {"__slots__": (), "__getattr__": __getattr__})
     return kind._make  # pyright: ignore[reportAttributeAccessIssue]

@@ -47,7 +47,7 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
             measured |= {f"{task}, outside of loops": found for task, found in apart.items()}
             shown.append(list(apart.values())[-1])  # all tasks together
         at = np.arange(len(shown)) + (k - (len(runs) - 1) / 2) * 0.27
-        _bars(plot.ax, at, shown, of_policy(one.spec), label)
+        written = _bars(plot.ax, at, shown, of_policy(one.spec), label)
         for task, found in measured.items():
             row: Row = {"policy": label, "task": task}
             for name, e in found.items():
@@ -59,7 +59,7 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
     plot.below()
     plot.caption(
         "Draft length and accepted length",
-        "Outline: drafted; filled: accepted; %: their ratio; n: prompts,"
+        f"Outline: drafted; filled: accepted; {'%: their ratio; ' * written}n: prompts,"
         f" {plot.sampling}; lines: 95% CI over prompts.",
         "Outside of loops: steps of all prompts that begin outside of verbatim loops, with their"
         " tokens up to the next loop."
@@ -82,8 +82,8 @@ def _measured(
 
 def _bars(
     ax: Axes, at: np.ndarray, measured: Sequence[Measured], look: SeriesStyle, label: str
-) -> None:
-    """One policy: drafted as an outline, accepted inside it, and their ratio above."""
+) -> bool:
+    """One policy: drafted as an outline, accepted inside it; whether their ratio is above."""
     drafted, accepted, rate = ([found[name] for found in measured] for name in MEASURES)
     height = [e.value or 0.0 for e in drafted]
     ax.bar(at, height, 0.25, color=paper(), edgecolor=look.color, linewidth=1.2)
@@ -95,8 +95,9 @@ def _bars(
             if e.lo is not None and e.hi is not None:
                 ax.vlines(x, e.lo, e.hi, colors=ink(), lw=0.8)
     if 72 * width_of(ax) / (4 * len(at)) < length("88%", small()):
-        return  # too many bars to write on: the ratios are in the frame
+        return False  # too many bars to write on: the ratios are in the frame
     for x, e, a, share in zip(at, drafted, accepted, rate, strict=True):
         if share.value is not None:
             top = max(e.hi or 0.0, e.value or 0.0, a.hi or 0.0)
             ax.text(x, top, f"{share.value:.0%}", ha="center", va="bottom", fontsize=small())
+    return True
