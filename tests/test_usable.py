@@ -37,6 +37,12 @@ def test_a_drafter_that_cannot_follow_a_policy_is_left_out():
     assert "draft_entropy" in note
 
 
+def test_an_attached_drafter_has_a_depth_of_its_own():
+    found, (note,) = replay_usable(load("ladder"), {"q3-g32": ["svip(h=1.2)"]}, *ALIKE)
+    assert found.records()[0]["policy"] == "svip(h=1.2, max_draft=16)"
+    assert note.startswith("svip(h=1.2) drafts up to 16 tokens here")
+
+
 def test_a_longest_draft_that_is_given_is_kept():
     with pytest.raises(DepthError, match=r"svip\(h=3, max_draft=17\): sequence"):
         replay_usable(load("smollm2"), {"own": ["svip(h=3, max_draft=17)"]}, *ALIKE)

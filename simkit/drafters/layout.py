@@ -26,7 +26,15 @@ Span = tuple[int, int]
 
 
 class DepthError(ReplayError):
-    """A policy drafts deeper than Γ: a smaller `max_draft` of it helps."""
+    """A policy drafts deeper than Γ: a smaller `max_draft` of it helps.
+
+    Attributes:
+        deepest: Γ.
+    """
+
+    def __init__(self, said: str, deepest: int = 0) -> None:
+        super().__init__(said)
+        self.deepest = deepest
 
 
 class Read(NamedTuple):
@@ -148,7 +156,8 @@ class Layout(ABC):
             return ReplayError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(
             f"{where} was not recorded: drafts in this trace have at most max_draft (Γ) ="
-            f" {how_many(deepest, 'token')}"
+            f" {how_many(deepest, 'token')}",
+            deepest,
         )
 
     @abstractmethod

@@ -37,7 +37,7 @@ def replay_usable(
     """Replay policies on drafters, and leave out those that this trace cannot replay.
 
     A policy whose spec gives no `max_draft`, and which by default asks for deeper drafts than were
-    recorded, drafts up to the trace's Γ.
+    recorded, drafts up to the Γ of its drafter.
 
     Args:
         trace: see `simkit.replay`, as for cost, by and first_token.
@@ -58,8 +58,8 @@ def replay_usable(
     kept: dict[str, list[Policy]] = {}
     notes: list[str] = []
     for name, texts in asked.items():
-        for text, policy in zip(texts, read[name], strict=True):
-            used, note = _usable(trace, name, _choices(trace, text, policy), how)
+        for text in texts:
+            used, note = _usable(trace, name, text, how)
             kept.setdefault(name, []).extend(used)
             notes += note
     kept = {name: some for name, some in kept.items() if some}
@@ -68,28 +68,22 @@ def replay_usable(
     return Usable(replay(trace, kept, *how), notes)
 
 
-def _choices(trace: Trace, text: str, policy: Policy) -> list[Policy]:
-    """The policy, then it with drafts of up to Γ, where its spec gives no longest draft."""
-    shorter = shortened(policy, trace.max_draft)
-    given = "max_draft" in specs.parse(text, PolicyError).kwargs
-    return [policy] if given or shorter is None or shorter is policy else [policy, shorter]
-
-
 def _usable(
-    trace: Trace, drafter: str, choices: list[Policy], how: tuple[AnyCost | None, By, FirstToken]
+    trace: Trace, drafter: str, spec: str, how: tuple[AnyCost | None, By, FirstToken]
 ) -> tuple[list[Policy], list[str]]:
-    """The first choice that can be replayed, if any, and what to say of it."""
-    policy, why = choices[0], ""
-    for one in choices:
+    """The policy that can be replayed, if any, and what to say of it."""
+    policy = used = parse(spec)
+    given = "max_draft" in specs.parse(spec, PolicyError).kwargs
+    note = []
+    while True:
         try:
-            replay(trace, {drafter: [one]}, *how)
+            replay(trace, {drafter: [used]}, *how)
+            return [used], note
         except UserError as error:
-            why = str(error)
-            if not isinstance(error, DepthError):
-                break
-        else:
-            depth = how_many(trace.max_draft, "token")
-            note = f"{policy} drafts up to {depth} here, as many as were recorded: {one}"
-            return [one], [] if one is policy else [note]
-    whose = "" if drafter == OWN else f" on {drafter}"
-    return [], [f"{policy}{whose} is left out: {why.removeprefix(f'{choices[-1]}: ')}"]
+            shorter = shortened(used, error.deepest) if isinstance(error, DepthError) else None
+            if given or shorter is None or shorter is used:
+                whose = "" if drafter == OWN else f" on {drafter}"
+                return [], [f"{policy}{whose} is left out: {str(error).removeprefix(f'{used}: ')}"]
+            depth = how_many(shorter.max_draft, "token")
+            note = [f"{policy} drafts up to {depth} here, as many as were recorded: {shorter}"]
+            used = shorter

@@ -25,7 +25,7 @@ def advised(policy: Policy, deepest: int) -> Iterator[None]:
 
 def advice(policy: Policy, deepest: int, error: DepthError) -> DepthError:
     """The complaint with the policy's name, and what to write in its place; see `advised`."""
-    return DepthError(f"{policy}: {error}{_remedy(policy, deepest)}")
+    return DepthError(f"{policy}: {error}{_remedy(policy, deepest)}", deepest)
 
 
 def _remedy(policy: Policy, deepest: int) -> str:
