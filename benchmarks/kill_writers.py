@@ -70,7 +70,7 @@ WRITERS = {
         ("latency", *PAIR, "--out", "t", "--repeats", 2, "--context", 32, "--tokens", "1,2")
     ),
     "calibrate": Writer(
-        ("calibrate", "t", *PAIR, "--prompts", 2, "--rounds", 1, *SHORT, "--policy", "svip")
+        ("calibrate", "t", *PAIR, "--n-prompts", 2, "--rounds", 1, *SHORT, "--policy", "svip")
     ),
     "live": Writer(
         ("live", *PAIR, "--prompts", "prompts.jsonl", "--n-prompts", 3, "--rounds", 2, *SHORT)

@@ -163,7 +163,7 @@ def test_passes_are_timed(folder, tmp_path, capsys, command):
     if command == "latency":
         given = ["latency", *models(folder), "--repeats", 1, "--context", 16, "--max-draft", 2]
     else:
-        given = ["calibrate", folder / "trace", *models(folder), "--prompts", 2, "--rounds", 1]
+        given = ["calibrate", folder / "trace", *models(folder), "--n-prompts", 2, "--rounds", 1]
         given += ["--max-new-tokens", 6, "--policy", "svip(h=1.0)"]
     status, _, said = run(capsys, *given, *where)
     assert status == 0, said

@@ -36,7 +36,18 @@ def folder(tmp_path_factory):
 
 
 def calibrate(folder, trace, *more):
-    return ["calibrate", trace, *pair(folder), "--prompts", 4, "--rounds", 1, "--threads", 1, *more]
+    return [
+        "calibrate",
+        trace,
+        *pair(folder),
+        "--n-prompts",
+        4,
+        "--rounds",
+        1,
+        "--threads",
+        1,
+        *more,
+    ]
 
 
 def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
@@ -156,8 +167,8 @@ def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, c
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--prompts", 13], "--prompts 13: the trace has only 12"),
-        (["--prompts", 0], "--prompts must be at least 1, not 0"),
+        (["--n-prompts", 13], "--n-prompts 13: the trace has only 12"),
+        (["--n-prompts", 0], "--n-prompts must be at least 1, not 0"),
         (["--rounds", 0], "must be at least 1"),
         (["--policy", "pacer"], "reads the head pacer, which is not given"),
         (["--head", PACER], "the head was trained for another draft model"),

@@ -105,7 +105,7 @@ def test_fidelity_counts_and_explains(fake, tmp_path, capsys):
     first[2][1] += 1  # one token more was drafted
     second[3][0][0] ^= 1  # another token came out
     fake(answers)
-    words = ("fidelity", "reference", "--engine", "llama.cpp", *PAIR, "--prompts", 3)
+    words = ("fidelity", "reference", "--engine", "llama.cpp", *PAIR, "--n-prompts", 3)
     words += ("--max-new-tokens", 40, "--calibration", 0, "--policy", "fixed(5)")
     status, out, _ = run(capsys, *words, "-o", tmp_path / "out")
     assert status == 0 and gone()

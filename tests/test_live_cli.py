@@ -394,7 +394,7 @@ def test_two_runs_do_not_share_a_log(folder, agreeing, tmp_path, monkeypatch, ca
 
 
 def fidelity(folder, out, *more):
-    base = ["fidelity", folder / "trace", *pair(folder), "--prompts", 4, "--calibration", 3]
+    base = ["fidelity", folder / "trace", *pair(folder), "--n-prompts", 4, "--calibration", 3]
     return [*base, "--rounds", 2, "-o", out, *more]
 
 
@@ -425,7 +425,7 @@ def test_fidelity(folder, agreeing, tmp_path, capsys):
         ([], "the head pacer, which is not given"),  # of the default policies
         (["--policy", "oracle"], "needs the future"),
         (
-            ["--policy", "fixed(2)", "--prompts", "10"],
+            ["--policy", "fixed(2)", "--n-prompts", "10"],
             "13 prompts are asked for, but the trace has",
         ),
         (["--policy", "fixed(3)", "--draft", "OTHER"], "recorded with another draft model"),

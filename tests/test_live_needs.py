@@ -119,7 +119,7 @@ def commands(folder, tmp_path):
         "record": ["record", *pair(folder), *prompts, "--out", tmp_path / "new"],
         "calibrate": ["calibrate", folder / "trace", *pair(folder), "--policy", "svip(h=1)"],
         "fidelity": ["fidelity", folder / "trace", *pair(folder), "--policy", "svip(h=1)"]
-        + ["--prompts", 4, "--calibration", 3, "-o", tmp_path / "fidelity"],
+        + ["--n-prompts", 4, "--calibration", 3, "-o", tmp_path / "fidelity"],
     }
 
 

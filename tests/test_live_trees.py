@@ -97,7 +97,7 @@ def test_fidelity(root, tmp_path, capsys):  # noqa: F811
     assert simkit(["attach", root / "greedy", "--drafter", spec, *given]) == 0
     trace = [root / "greedy", "--drafter", "planted"]
     models = ["--target", root / "target", "--draft", root / "eagle1", "--device", "cpu"]
-    numbers = ["--prompts", 3, "--calibration", 3, "--rounds", 1, "--clock", "processor"]
+    numbers = ["--n-prompts", 3, "--calibration", 3, "--rounds", 1, "--clock", "processor"]
     tested = [
         *("--policy", "eagle2(top_k=6, depth=3, total=20)"),
         *("--policy", "eagle2(top_k=1, depth=3, total=5)"),

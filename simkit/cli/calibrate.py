@@ -49,7 +49,8 @@ TimedPolicies = Annotated[
 Prompts = Annotated[
     int,
     typer.Option(
-        help="Number of prompts to decode, spread evenly from the shortest to the longest."
+        "--n-prompts",
+        help="Number of prompts to decode, spread evenly from the shortest to the longest.",
     ),
 ]
 Log = Annotated[
@@ -78,7 +79,7 @@ def calibrate(
     drafter: Drafter = None,
     policy: TimedPolicies = None,
     head: Heads = None,
-    prompts: Prompts = 12,
+    n_prompts: Prompts = 12,
     rounds: Rounds = 3,
     max_new_tokens: TracesMaxNewTokens = None,
     device: Device = "auto",
@@ -103,7 +104,7 @@ def calibrate(
     _check_log(log)
     written = [("--log", log), ("-o", out if kind == "file" else None)]
     check_apart(written, [trace, target, draft, *files_of(head)])
-    chosen = _prompts(there, prompts, rounds)
+    chosen = _prompts(there, n_prompts, rounds)
     heads = load_heads(head)
     settings, rules = _timed(there, trace, policy, heads, max_new_tokens)
     plan = LivePlan(tuple(rules), (), chosen, rounds)
@@ -206,7 +207,7 @@ def _rules(heads: dict[str, Head], settings: DecoderSettings, setting: Setting) 
     return found
 
 
-def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
+def _prompts(trace: Trace, n_prompts: int, rounds: int) -> tuple[int, ...]:
     """Indices of the prompts to decode: from the shortest to the longest, at even ranks.
 
     So passes are timed behind contexts as long as the trace's. Sizes, and the numbers of the
@@ -223,15 +224,15 @@ def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
     n = trace.n_sequences
     if rounds < 1:
         raise LiveError(f"--rounds must be at least 1, not {rounds}")
-    if prompts < 1:
-        raise LiveError(f"--prompts must be at least 1, not {prompts}")
-    if prompts > n:
-        raise LiveError(f"--prompts {prompts}: the trace has only {n}")
+    if n_prompts < 1:
+        raise LiveError(f"--n-prompts must be at least 1, not {n_prompts}")
+    if n_prompts > n:
+        raise LiveError(f"--n-prompts {n_prompts}: the trace has only {n}")
     if trace.sequences["sequence"].to_pylist() != list(range(n)):
         raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
     by_length = np.argsort(trace.sequences["n_prompt"].to_numpy(), kind="stable")
     return tuple(
-        sorted(int(k) for k in by_length[np.linspace(0, n - 1, prompts).round().astype(int)])
+        sorted(int(k) for k in by_length[np.linspace(0, n - 1, n_prompts).round().astype(int)])
     )
 
 

@@ -40,7 +40,7 @@ RESULTS = ("cost.parquet", "fidelity.parquet", "fidelity.md", "fidelity.png")
 
 
 class _Sizes(NamedTuple):
-    prompts: int = 24
+    n_prompts: int = 24
     calibration: int = 8
     rounds: int = 5
 
@@ -66,10 +66,11 @@ class RunOptions:
         ),
     ] = None
     head: Heads = None
-    prompts: Annotated[
+    n_prompts: Annotated[
         int | None,
         typer.Option(
-            help="Number of prompts to test policies on; a verdict needs 5 or more. Default: 24."
+            "--n-prompts",
+            help="Number of prompts to test policies on; a verdict needs 5 or more. Default: 24.",
         ),
     ] = None
     calibration: Annotated[
@@ -236,7 +237,7 @@ def _planned(
 
     budget = settings.max_new_tokens
     chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (sizes.rounds, budget))
-    held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
+    held_out, fitted = run.split(trace.n_sequences, sizes.n_prompts, sizes.calibration)
     plan = run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds)
     run.check_policies(plan.policies, trace, settings, heads)
     run.check_heads(plan.policies, heads, trace)

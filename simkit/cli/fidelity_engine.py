@@ -72,7 +72,7 @@ def _split(trace: Trace, asked: RunOptions) -> tuple[tuple[int, ...], tuple[int,
 
     n = trace.n_sequences
     calibration = _CALIBRATION if asked.calibration is None else asked.calibration
-    prompts = min(_PROMPTS, n - calibration) if asked.prompts is None else asked.prompts
+    prompts = min(_PROMPTS, n - calibration) if asked.n_prompts is None else asked.n_prompts
     if calibration == 0:
         return tuple(spread(n, prompts)), ()
     held_out, fitted = split(n, prompts, calibration)
