@@ -15,10 +15,20 @@ from trace_files import MODEL
 from typer.testing import CliRunner
 
 import simkit
+from analysis.claims import CLAIMS, check
 from simkit.cli import app
 from simkit.serving import Engine, serve
 from traces import Sampler, synthetic
-from traces.loops import LONGEST, MUCH, Looping, again, in_loop, looping, remarks_of
+from traces.loops import (
+    LONGEST,
+    MUCH,
+    Looping,
+    again,
+    drafts_made_of,
+    in_loop,
+    looping,
+    remarks_of,
+)
 from traces.streamed import stream
 from traces.subset import select
 from traces.synthetic import iid
@@ -143,6 +153,20 @@ def test_recorded_and_attached_beside_itself(tmp_path, capsys):
         assert " ".join("".join(capsys.readouterr()).split()).count(SAME) == 1
     assert run(["replay", root / "trace", "--policy", "fixed(2)"]) == 0
     assert SAME not in "".join(capsys.readouterr())
+
+
+ROUNDED = "from the target, not an independent small model: q3-g32 (its weights rounded to 3 bits"
+
+
+def test_drafts_that_are_made_of_the_target_are_said_to_be(capsys):
+    drafter = load("ladder", "q3-g32")
+    assert any(ROUNDED in note for note in simkit.replay(drafter, "fixed(2)").notes)
+    assert ROUNDED in check(drafter, claims=[CLAIMS["marginal_falls"]]).note()
+    (said,) = [note for note in remarks_of(load("ladder")) if note.startswith("made from")]
+    assert "models: exit8 (its first eight layers" in said and "q3-g16, q3-g32, q3-g64 (" in said
+    assert "distilled" not in said and not drafts_made_of(load("smollm2"))
+    assert run(["info", "ladder"]) == 0
+    assert "the target's own: 15 of its 30 layers" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_bundled_pair_is_known_to_loop():

@@ -34,6 +34,17 @@ LEFT_OUT = (
 )
 """Paths in `DATA` that are not in the wheel `draft-simkit`; pyproject.toml lists what is in it."""
 
+LADDER_TARGET = "simkit/smollm2-135m-instruct"
+LADDER_DRAFTS = {
+    "rungs/exit8": "its first eight layers and a trained copy of its last",
+    "rungs/pruned15": "15 of its 30 layers, trained on its answers",
+    **{
+        f"rungs/q{name}": f"its weights rounded to {name[0]} bits"
+        for name in ("2-g16", "3-g16", "3-g32", "3-g64", "4-g64")
+    },
+}
+"""What of their target drafts of the ladder are made of, by `ModelInfo.id` of the draft."""
+
 
 def root(here: Path) -> Path:
     """The folder that holds data/, reference/ and smollm2/.

@@ -12,7 +12,7 @@ import numpy as np
 from traces import drafters
 from traces.conditions import conditions
 from traces.errors import TraceError
-from traces.loops import Looping, looping
+from traces.loops import Looping, looping, made_of
 from traces.manifest import ExpertsInfo, ModelInfo, OutputsInfo, SourceInfo
 from traces.messages import how_many
 from traces.sampler import Sampler
@@ -183,6 +183,7 @@ def _drafters(trace: Trace) -> dict[str, dict[str, Any]]:
         manifest = drafter.manifest
         found[name] = {
             "spec": manifest.spec,
+            "made_of": made_of(manifest),
             "kind": manifest.kind,
             "max_draft": manifest.max_draft,
             "columns": list(manifest.lattice_columns),
@@ -198,7 +199,8 @@ def _drafter(facts: dict[str, Any]) -> str:
         return facts["error"]
     columns = f", {how_many(len(facts['columns']), 'column')}" if facts["kind"] == "lattice" else ""
     times = "times" if facts["times"] else "no times of its own"
-    words = f"{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
+    made = f"the target's own: {facts['made_of']}; " if facts["made_of"] else ""
+    words = f"{made}{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
     return f"{facts['spec']} ({words}, {size_in_words(facts['bytes'])})"
 
 

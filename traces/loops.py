@@ -7,10 +7,14 @@ accepts token after token, and acceptance tells of the loop rather than of the p
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+from traces.bundle import LADDER_DRAFTS, LADDER_TARGET
+from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.trace import Trace
 
@@ -73,7 +77,8 @@ def looping(trace: Trace, most: int | None = _LOOKED_AT) -> Looping | None:
 def remarks_of(trace: Trace) -> list[str]:
     """What a reader of a trace must know: its import, its models, prompts that repeat and loops."""
     notes = trace.manifest.source.notes if trace.manifest.source else ()
-    said = [*notes, beside_itself(trace.manifest), again(trace), *_of_loops(trace)]
+    models = beside_itself(trace.manifest), drafts_made_of(trace)
+    said = [*notes, *models, again(trace), *_of_loops(trace)]
     return [one for one in said if one]
 
 
@@ -105,6 +110,40 @@ def beside_itself(manifest: Manifest) -> str:
     if manifest.sampler.temperature == manifest.sampler.q_temperature:
         return "draft and target are the same model: every token is accepted"
     return "draft and target are the same model, at two temperatures"
+
+
+def drafts_made_of(trace: Trace) -> str:
+    """What to say where drafts are the target itself, rounded or in part; else nothing.
+
+    Args:
+        trace: of a drafter; or a recording without a draft of its own, whose drafters are named.
+    """
+    of: dict[str, list[str]] = {}
+    for manifest in _with_drafters(trace):
+        if manifest.draft and (words := made_of(manifest)):
+            of.setdefault(words, []).append(manifest.draft.id.split("/")[-1])
+    if not of:
+        return ""
+    each = "; ".join(f"{', '.join(names)} ({words})" for words, names in of.items())
+    several = sum(map(len, of.values())) > 1
+    kind = "not independent small models" if several else "not an independent small model"
+    return f"made from the target, {kind}: {each}"
+
+
+def made_of(manifest: Manifest) -> str:
+    """What of the target a draft is made of, as far as that is known; else nothing."""
+    target, draft = manifest.target, manifest.draft
+    if target is None or draft is None or target.id != LADDER_TARGET:
+        return ""
+    return LADDER_DRAFTS.get(draft.id, "")
+
+
+def _with_drafters(trace: Trace) -> Iterator[Manifest]:
+    yield trace.manifest
+    if trace.manifest.kind == "target":
+        for name in trace.drafters:
+            with suppress(TraceError):  # one that is not whole
+                yield trace.with_drafter(name).manifest
 
 
 def _of_loops(trace: Trace) -> list[str]:

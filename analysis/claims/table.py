@@ -24,6 +24,7 @@ from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.finding import bundled, find
+from traces.loops import drafts_made_of
 from traces.messages import how_many
 from traces.placebo import placebo as coin_flips
 from traces.trace import Trace, load, opened
@@ -246,7 +247,7 @@ def check(
         found.append(_beside_null(mine, null, known))
         if progress is not None:
             progress(len(found), len(wanted))
-    remarks = (*priced.sentences(), *_window(at))
+    remarks = (*priced.sentences(), *_window(at), *_made_of(one))
     return Findings(tuple(found), name_of(one), priced_by(at), remarks, held(at))
 
 
@@ -291,6 +292,12 @@ def _window(at: Evidence) -> list[str]:
     except UserError:  # without times there is no c, as the claims that need it say
         return []
     return [f"PEARL's window is {at.window} instead of round(c): {why}."] if why else []
+
+
+def _made_of(trace: Trace) -> list[str]:
+    """That drafts are the target itself, rounded or in part."""
+    made = drafts_made_of(trace)
+    return [f"{made[0].upper()}{made[1:]}."] if made else []
 
 
 def held(at: Evidence) -> str:
