@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import engine_fields
@@ -184,16 +185,36 @@ def test_a_draft_without_a_name_is_asked_for():
     assert any("put it in the place of DRAFT_MODEL" in note for note in found.notes)
 
 
-def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names():
+def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names(monkeypatch):
     """Specs are kept by names of arguments, and without defaults: `ngram` looks five tokens up."""
+    monkeypatch.chdir(Path(__file__).parents[1])  # where the folder is
     for engine in ("vllm", "sglang", "tensorrt-llm"):
         found = write(engine, drafter="eagle", policy="fixed(3)")
         assert "traces/reference/models/eagle" in found.text
-        assert not any("does not name" in note for note in found.notes)
+        assert not any("in the place of" in note for note in found.notes)
     drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), "models/x")
     assert drafter.model is None  # a profile would name it as the checkpoint that was measured
     config = json.loads(engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter)).text)
     assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize(("trace", "drafter"), [("ladder", "q3-g32"), ("reference", "eagle")])
+def test_a_folder_of_the_recording_machine_is_a_placeholder(
+    engine, trace, drafter, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    found = write(engine, trace, drafter, policy="fixed(3)")
+    assert "DRAFT" in found.text and "/" not in found.text
+    said = f"drafts were recorded with a folder {drafter}: put the draft model in the place of"
+    assert any(note.startswith(said) for note in found.notes)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "gpt2", "/models/draft"])
+def test_names_that_do_not_depend_on_the_folder_are_kept(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manifest = SimpleNamespace(spec=f"model(path={name!r})")
+    assert drafter_of(SimpleNamespace(manifest=manifest), None).model == name
 
 
 @pytest.mark.parametrize("engine", sorted(engines.ENGINES))

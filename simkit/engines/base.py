@@ -7,6 +7,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from simkit.policies import Policy
@@ -209,4 +210,7 @@ def unnamed(plan: EngineSetting, placeholder: str) -> list[str]:
     """What to say where nothing names the draft model; `placeholder` stands in its place."""
     if plan.drafter.model is not None:
         return []
-    return [f"the trace does not name the draft model: put it in the place of {placeholder}"]
+    why, folder = "the trace does not name the draft model", plan.drafter.arguments.get("path")
+    if folder:
+        why = f"drafts were recorded with a folder {Path(folder).name}"
+    return [f"{why}: put the draft model in the place of {placeholder}"]

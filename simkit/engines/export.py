@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from simkit.engines.approximate import (
@@ -274,4 +275,18 @@ def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
         return EngineDrafter(spec.name, None, vars(attachable(manifest.spec)))
     named = (given.get("path"), *spec.args)
     model = next((value for value in named if isinstance(value, str)), None)
-    return EngineDrafter(spec.name, draft or model, given)
+    return EngineDrafter(spec.name, draft or _reachable(model), given)
+
+
+def _reachable(model: str | None) -> str | None:
+    """A model's name; None for a folder of the machine that recorded it, which is not here.
+
+    That is a relative path that leads nowhere from here, or through a hidden folder. A name of the
+    hub has at most one slash.
+    """
+    path = Path(model or "")
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    is_folder = is_hidden or len(path.parts) > 2
+    if path.is_absolute() or not is_folder:
+        return model
+    return model if path.is_dir() and not is_hidden else None
