@@ -194,11 +194,31 @@ def test_an_engine_is_advised_what_it_can_run():
         "confidence",
         "confidence, adaptive",
     }
-    assert found.default is not None
     assert found.default[0].startswith("confidence(threshold=0.4")
     assert json.loads(found.config)["num_assistant_tokens"] > 0
     assert "SVIP" in " ".join(found.gone)
-    assert advised(GPU, "vllm").default is None
+    assert advised().default == ""
+
+
+def test_an_engine_without_a_default_is_said_to_have_none():
+    said = "vllm has no default draft length to compare with: one has to be given."
+    assert advised(GPU, "vllm").default == said
+    assert said in advised(GPU, "vllm").sentences()
+    assert advised(GPU, "sglang").default[0] == "fixed(3)"
+
+
+def test_an_engines_default_is_that_with_a_draft_model():
+    found = advise(traces.load("reference", "eagle"), GPU, engine="sglang")
+    assert found.default == "sglang's default, fixed(3), is for draft models: it is not compared."
+
+
+def test_rows_are_in_the_order_that_is_said():
+    found = advised(GPU)
+    speedups = [row.speedup.value for row in found.rows[1:]]
+    assert found.rows[0].setting[:2] == found.setting[:2]
+    assert speedups == sorted(speedups, reverse=True)
+    assert "is the first row. The others follow by tuned speedup" in found.table().note
+    assert "first row" not in advised(DEAR).table().note
 
 
 def test_load_is_served_where_times_are_of_batches():

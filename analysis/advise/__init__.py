@@ -195,15 +195,22 @@ def _refused(study: Study, made: EngineWriter | None) -> Callable[[str, Policy],
 
 def _default(
     found: Field, made: EngineWriter | None, setting: Setting
-) -> tuple[str, Estimate] | None:
-    """What the advice gains over the engine's default with the recording's own drafter."""
-    if made is None or not made.default:
-        return None
+) -> tuple[str, Estimate] | str:
+    """What the advice gains over the engine's default with the recording's own drafter.
+
+    A sentence says why there is nothing to compare with; it is empty without an engine.
+    """
+    if made is None:
+        return ""
+    if not made.default:
+        return f"{made.name} has no default draft length to compare with: one has to be given."
     at = found.replays.get(OWN) or found.replays[setting.drafter]
+    if drafter_of(at.trace, None).kind not in ("model", ""):
+        return f"{made.name}'s default, {made.default}, is for draft models: it is not compared."
     try:
         other = at.replay(made.default)
-    except UserError:
-        return None
+    except UserError as error:
+        return f"{made.name}'s default, {made.default}, is not compared: {error}."
     first, second = found.replay(setting).timing(), other.timing()
     shared = second.total / first.total if first and second else None
     return other.spec, clusters.speed(other.total_s, found.held_s, factors=shared)

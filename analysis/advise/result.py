@@ -51,9 +51,9 @@ class Advice(Framed):
         speedup: of following the advice, over the target alone, on prompts that had no part in it.
         regret: by what share of its time some other setting may be faster on other prompts: not
             more in 97.5% of resamples; NaN for one prompt.
-        rows: by speed, the fastest first.
-        default: the engine's own default, and the advised setting's gain over it; None where no
-            engine was named or it has no default.
+        rows: the advised rule, then the others by tuned speedup.
+        default: the engine's own default, and the advised setting's gain over it; or why there is
+            none, a sentence; empty where no engine was named.
         pieces: the fastest setting by the price of a draft pass.
         cost_ratio: c of the advised drafter; None where its drafts take no time.
         alike: drafters that one price of their passes may put in the wrong order; see `alike`.
@@ -74,7 +74,7 @@ class Advice(Framed):
     speedup: Estimate
     regret: float
     rows: tuple[Row, ...]
-    default: tuple[str, Estimate] | None
+    default: tuple[str, Estimate] | str
     pieces: tuple[Piece, ...]
     cost_ratio: float | None
     alike: tuple[str, ...]
@@ -150,8 +150,8 @@ class Advice(Framed):
         return f"These prompts show no difference to {some}{more}."
 
     def _default(self) -> str:
-        if self.default is None:
-            return ""
+        if isinstance(self.default, str):
+            return self.default
         name, gain = self.default
         return f"Over {self.engine}'s default, {name}: {gain.text()} times its speed."
 
@@ -246,6 +246,11 @@ class Advice(Framed):
             "Each rule's arguments were chosen on other prompts; for the sentence above, drafter"
             " and rule were too."
         )
+        if self.setting.family != NONE:
+            note += (
+                " The recommended rule, the fastest on all prompts, is the first row. The others"
+                " follow by tuned speedup, which may be higher than the first row's."
+            )
         note += f" {how_many(more, 'rule')} more, slower." if more > 0 else ""
         return TextTable(f"{self.trace}, {self.times}", heads, rows, note)
 

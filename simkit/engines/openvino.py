@@ -2,7 +2,8 @@
 
 A pipeline is made with `draft_model(FOLDER)` or with `prompt_lookup=True`, and `generate` takes
 these fields (`openvino_genai.GenerationConfig`, 2026.4.1). With greedy decoding the confidence
-threshold does nothing unless `logprobs` is at least 1, and drafts under it have no cap.
+threshold does nothing unless `logprobs` is at least 1, and drafts under it have no cap. Where
+nothing is given, the continuous batching backend drafts 5 tokens.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class OpenVino(EngineWriter):
     version = "GenAI 2026.4.1"
     source = "openvino_genai.GenerationConfig"
     policies = (Confidence,)
+    default = "fixed(5)"
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""

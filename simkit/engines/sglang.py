@@ -2,7 +2,8 @@
 
 Flags are fields of `ServerArgs` (sgl-project/sglang, `python/sglang/srt/server_args.py`, as of
 September 2026; `speculative_num_steps`, `speculative_eagle_topk`, `speculative_num_draft_tokens`,
-which is a token more than the steps of a chain). The adaptive JSON is read by
+which is a token more than the steps of a chain; where none is given, STANDALONE takes 3 steps,
+`arg_groups/speculative_hook.py`). The adaptive JSON is read by
 `speculative/adaptive_spec_params.py` at commit 015c872: an object for each batch size from which on
 it counts (after the batch was padded to a captured size), with `candidate_steps`, `up_hysteresis`,
 `down_hysteresis` and `ceiling_coeff`, and beside them `ema_alpha`, `update_interval` and
@@ -67,6 +68,7 @@ class Sglang(EngineWriter):
     replaced = frozenset({"prompt_lookup", "ngram", "suffix", "parallel"})
     takes = frozenset(("by_batch", "ema"))
     adapts = frozenset(("feature",))
+    default = "fixed(3)"
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""
