@@ -107,9 +107,14 @@ def note(
 
 
 def _named(some: list[_Whose], every: list[_Whose]) -> list[str]:
-    """Drafters of one recording; where there are several recordings, these."""
-    if len({one.recording for one in every}) == 1:
-        return [one.drafter for one in some]
-    return [
-        one.recording if one.drafter == OWN else f"{one.recording}, {one.drafter}" for one in some
-    ]
+    """Drafters of one recording; where there are several recordings, these. They begin with "for".
+
+    So no name begins a sentence, where its first letter is made a capital.
+    """
+    names = [one.drafter for one in some]
+    if len({one.recording for one in every}) > 1:
+        names = [
+            one.recording if one.drafter == OWN else f"{one.drafter} of {one.recording}"
+            for one in some
+        ]
+    return [f"for {names[0]}", *names[1:]]

@@ -23,6 +23,7 @@ from analysis.explore.model import ExploreModel
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
 from analysis.gap import gap
+from analysis.priced import Priced
 from analysis.report import report
 from analysis.study import Study
 from simkit.cli import app
@@ -359,3 +360,14 @@ def test_records_stay_as_they_were(weak):
     """Notes are beside the numbers; the numbers are those of the same times."""
     before = simkit.replay(weak, "fixed(2)").records()
     assert json.dumps(before) and np.isfinite(before[0]["speedup"])
+
+
+def test_whose_times_they_are_is_said_by_drafter_and_recording():
+    watched = Priced()
+    for name, drafter in (("reference", None), ("reference", "pard2"), ("smollm2", None)):
+        watched.add(load(name, drafter), lines=["slow"] if name == "reference" else [])
+    assert watched.sentences() == ("For reference, pard2 of reference: slow.",)
+    alone = Priced()
+    for drafter in ("pard2", "suffix"):
+        alone.add(load("reference", drafter), lines=["slow"] if drafter == "pard2" else [])
+    assert alone.sentences() == ("For pard2: slow.",)
