@@ -332,7 +332,7 @@ class Replays:
         return self._scores[spec]
 
     def within(self, spec: str | Policy) -> list[Policy]:
-        """The settings, none of them drafting deeper than Γ, which the trace could not answer.
+        """The settings, none of them drafting deeper than Γ, or than its head has scored.
 
         Raises:
             MissingError: see `run`.
@@ -341,8 +341,11 @@ class Replays:
         deepest, found = self.trace.max_draft, settings(spec)
         for name in sorted({n for policy in found for n in policy.columns(self.trace.sampler)}):
             head = name.removeprefix("score:")
-            if head != name and scores.facts(self.trace, head) is None:
+            if head == name:
+                continue
+            if (known := scores.facts(self.trace, head)) is None:
                 raise MissingError(scores.lack(self.trace, head))
+            deepest = min(deepest, known.get("head", {}).get("max_draft", deepest))
         shorter = [shortened(policy, deepest) for policy in found]
         kept = [policy for policy in shorter if policy is not None]
         if not kept:

@@ -5,9 +5,12 @@ import json
 import pytest
 from commands import refused, run
 
+import simkit
+from analysis.replays import Replays
+from analysis.study import Study
 from simkit.drafters.layout import DepthError
 from simkit.simulator.usable import replay_usable
-from traces import load
+from traces import load, scores
 from traces.errors import UserError
 
 ALIKE = None, "trace", "draft"
@@ -41,6 +44,20 @@ def test_an_attached_drafter_has_a_depth_of_its_own():
     found, (note,) = replay_usable(load("ladder"), {"q3-g32": ["svip(h=1.2)"]}, *ALIKE)
     assert found.records()[0]["policy"] == "svip(h=1.2, max_draft=16)"
     assert note.startswith("svip(h=1.2) drafts up to 16 tokens here")
+
+
+def test_a_head_that_scored_less_deep_is_asked_no_deeper():
+    whole = load("reference")
+    some = scores.StartScores(scores.load(whole, "pacer").values[:, :4])
+    table = scores.to_table(whole, some, {"max_draft": 4})
+    trace = scores.with_table(whole, scores.file_name("pacer"), table)
+    found, (note,) = replay_usable(trace, {"own": ["pacer(block=3)"]}, *ALIKE)
+    assert found.records()[0]["policy"] == "pacer(block=3, max_draft=4)"
+    assert "drafts up to 4 tokens here, as many as were recorded and scored" in note
+    with pytest.raises(DepthError, match=r"depth 5 was not scored; .*; write pacer\(.*max_draft=4"):
+        simkit.replay(trace, "pacer", None)
+    deepest = {policy.max_draft for policy in Replays(Study(trace), "measured").within("pacer(block=1:4)")}
+    assert deepest == {4}
 
 
 def test_a_longest_draft_that_is_given_is_kept():

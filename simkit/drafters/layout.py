@@ -26,10 +26,10 @@ Span = tuple[int, int]
 
 
 class DepthError(ReplayError):
-    """A policy drafts deeper than Γ: a smaller `max_draft` of it helps.
+    """A policy drafts deeper than Γ, or than its head has scored: a smaller `max_draft` helps.
 
     Attributes:
-        deepest: Γ.
+        deepest: where the draft could end.
     """
 
     def __init__(self, said: str, deepest: int = 0) -> None:
@@ -151,7 +151,8 @@ class Layout(ABC):
         where = f"sequence {number}, position {start}: depth {depth}"
         recorded, deepest = self._recorded(sequence, start), self.trace.max_draft
         if depth <= recorded:
-            return ReplayError(f"{where} was not scored; give max_draft, or score deeper")
+            said = f"{where} was not scored; give max_draft, or score deeper"
+            return DepthError(said, depth - 1)
         if depth <= deepest:  # an imported draft may be shorter than others
             return ReplayError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(

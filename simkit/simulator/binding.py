@@ -22,7 +22,7 @@ def fitted(policy: Policy, setting: Setting) -> Policy:
     check_lag(policy, setting.layout)
     deepest = setting.layout.deepest
     within = shortened(policy, deepest) if deepest else policy
-    with advised(policy, setting.layout.trace.max_draft):
+    with advised(policy):
         return (within or policy).bind(setting)
 
 

@@ -217,7 +217,7 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
     setting = Setting(layout, charge, first)
     bound = fitted(policy, setting)
     cuts = spans(layout.offsets, PIECE) if family_of(bound).in_pieces else [None]
-    with advised(policy, layout.trace.max_draft):
+    with advised(policy):
         parts = [total(bound, setting, span) for span in cuts]
     return gather(policy, bound, setting, parts)
 

@@ -85,5 +85,7 @@ def _usable(
                 whose = "" if drafter == OWN else f" on {drafter}"
                 return [], [f"{policy}{whose} is left out: {str(error).removeprefix(f'{used}: ')}"]
             depth = how_many(shorter.max_draft, "token")
-            note = [f"{policy} drafts up to {depth} here, as many as were recorded: {shorter}"]
+            scored = " and scored" if shorter.head else ""
+            known = f"as many as were recorded{scored}: {shorter}"
+            note = [f"{policy} drafts up to {depth} here, {known}"]
             used = shorter

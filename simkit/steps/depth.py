@@ -10,22 +10,21 @@ from simkit.policies import Policy, shortened
 
 
 @contextmanager
-def advised(policy: Policy, deepest: int) -> Iterator[None]:
+def advised(policy: Policy) -> Iterator[None]:
     """Say which policy drafted deeper than was recorded, and what to write in its place.
 
     Args:
         policy: that is replayed within, as it was given.
-        deepest: Γ.
     """
     try:
         yield
     except DepthError as error:
-        raise advice(policy, deepest, error) from None
+        raise advice(policy, error) from None
 
 
-def advice(policy: Policy, deepest: int, error: DepthError) -> DepthError:
+def advice(policy: Policy, error: DepthError) -> DepthError:
     """The complaint with the policy's name, and what to write in its place; see `advised`."""
-    return DepthError(f"{policy}: {error}{_remedy(policy, deepest)}", deepest)
+    return DepthError(f"{policy}: {error}{_remedy(policy, error.deepest)}", error.deepest)
 
 
 def _remedy(policy: Policy, deepest: int) -> str:

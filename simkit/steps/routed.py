@@ -152,7 +152,7 @@ class _Walker:
         try:
             return interpreted.draft(arm.bound, state, rows, start, left, deepest)
         except DepthError as error:
-            raise advice(arm.policy, trace.max_draft, error) from None
+            raise advice(arm.policy, error) from None
 
 
 def _worked(

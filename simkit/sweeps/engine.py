@@ -215,7 +215,7 @@ def _work(batch: _Batch, setting: Setting, span: Span | None) -> list[Part]:
     """One work item: a part of each policy of the batch."""
     parts = []
     for given, bound in zip(batch.given, batch.bound, strict=True):
-        with _named(given), advised(given, setting.layout.trace.max_draft):
+        with _named(given), advised(given):
             parts.append(total(bound, setting, span))
     return parts
 
