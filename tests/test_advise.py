@@ -201,7 +201,7 @@ def test_an_engine_is_advised_what_it_can_run():
 
 
 def test_an_engine_without_a_default_is_said_to_have_none():
-    said = "vllm has no default draft length to compare with: one has to be given."
+    said = "vllm has no default draft length to compare with."
     assert advised(GPU, "vllm").default == said
     assert said in advised(GPU, "vllm").sentences()
     assert advised(GPU, "sglang").default[0] == "fixed(3)"
@@ -219,6 +219,7 @@ def test_rows_are_in_the_order_that_is_said():
     assert speedups == sorted(speedups, reverse=True)
     assert "is the first row. The others follow by tuned speedup" in found.table().note
     assert "first row" not in advised(DEAR).table().note
+    assert "first row" not in replace(found, rows=found.rows[:1]).table().note
 
 
 def test_load_is_served_where_times_are_of_batches():

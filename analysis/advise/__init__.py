@@ -203,7 +203,7 @@ def _default(
     if made is None:
         return ""
     if not made.default:
-        return f"{made.name} has no default draft length to compare with: one has to be given."
+        return f"{made.name} has no default draft length to compare with."
     at = found.replays.get(OWN) or found.replays[setting.drafter]
     if drafter_of(at.trace, None).kind not in ("model", ""):
         return f"{made.name}'s default, {made.default}, is for draft models: it is not compared."

@@ -246,7 +246,7 @@ class Advice(Framed):
             "Each rule's arguments were chosen on other prompts; for the sentence above, drafter"
             " and rule were too."
         )
-        if self.setting.family != NONE:
+        if self.setting.family != NONE and len(self.rows) > 1:
             note += (
                 " The recommended rule, the fastest on all prompts, is the first row. The others"
                 " follow by tuned speedup, which may be higher than the first row's."
