@@ -25,6 +25,7 @@ import polars as pl
 
 from simkit import policies
 from simkit.costs import parse as parse_cost
+from simkit.drafters.layout import DepthError
 from simkit.serving import serve
 from simkit.simulator import replay
 from traces.errors import UserError
@@ -162,9 +163,13 @@ def drafted(names: Iterable[str] | None = None) -> Iterator[tuple[str, Trace]]:
 
 
 def steps(trace: Trace, rule: str, settings: Iterable[tuple[str | None, str]]) -> list[Columns]:
-    """All steps of one policy, no deeper than was recorded, under costs and first tokens."""
+    """All steps of one policy, no deeper than recorded or scored, under costs and first tokens."""
     policy = policies.parse(rule)
     policy = policies.shortened(policy, trace.max_draft) or policy
+    try:
+        replay(trace, policy) if policy.head else None
+    except DepthError as error:
+        policy = policies.shortened(policy, error.deepest) or policy
     found = []
     for cost, first in settings:
         result = replay(trace, policy, cost, by="step", first_token=first)  # type: ignore[arg-type]
