@@ -64,11 +64,14 @@ class Priced:
         self._beyond.setdefault(whose, []).extend(beyond)
         self._lines.setdefault(whose, []).extend(lines)
 
-    def sentences(self) -> tuple[str, ...]:
+    def sentences(self, short: bool = False) -> tuple[str, ...]:
         """Why numbers that rest on the times may be wrong, a sentence each; none without times.
 
         What does not hold for all drafters and recordings names those that it holds for; of what
         lies beyond what was timed the largest shares are given.
+
+        Args:
+            short: leave out what each says behind a colon.
         """
         names: dict[str, list[_Whose]] = {}
         beyond = [one for some in self._beyond.values() for one in some]
@@ -78,11 +81,16 @@ class Priced:
             for line in dict.fromkeys([*lines, *self._lines[whose]]):
                 names.setdefault(line, []).append(whose)
         every = list(self._charges)
-        said = [
-            line if len(some) == len(every) else f"{', '.join(_named(some, every))}: {line}"
+        of = {
+            line: "" if len(some) == len(every) else f"{', '.join(_named(some, every))}: "
             for line, some in names.items()
+        }
+        said = [
+            of.get(line, "") + (line.partition(": ")[0] if short else line)
+            for line in [*of, in_short(beyond)]
+            if line
         ]
-        return tuple(f"{line[0].upper()}{line[1:]}." for line in [*said, in_short(beyond)] if line)
+        return tuple(f"{line[0].upper()}{line[1:]}." for line in said)
 
 
 def note(

@@ -16,6 +16,7 @@ from trace_files import rewrite
 from analysis.claims import check
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
+from analysis.report.pictures import pictures
 from analysis.study import Study
 from traces import schema
 from traces.errors import TraceError, UserError
@@ -133,6 +134,41 @@ def test_what_is_left_out_is_said(whole, tmp_path, capsys):
     ended, out, err = run(capsys, *words, "--only", "position_decay", "--only", "draft_lengths")
     assert (ended, err) == (0, "") and "1 of 2 figures" in out
     assert "position_decay: skipped: the trace is a lattice: it has no rows on a path\n" in out
+
+
+def test_what_says_nothing_is_left_out_unless_it_is_named(tmp_path, capsys, monkeypatch):
+    """No draft token is accepted, so that no length pays."""
+    weak = with_scores(iid(6, 20, 0.0, max_draft=16, seed=3))
+    names = ("step_lengths", "position_decay")
+    monkeypatch.setattr(FIGURES, "values", lambda: [FIGURES[name] for name in names])
+    save(weak, tmp_path / "weak")
+    words = ["figures", tmp_path / "weak", "--out", tmp_path / "out", "--cost", COST]
+    ended, out, _ = run(capsys, *words)
+    assert ended == 0 and "1 of 2 figures" in out
+    why = "the best fixed length is 0 tokens, and most steps can use none"
+    assert f"step_lengths: skipped: {why} (--only step_lengths draws it)\n" in out
+    skipped = dict(pictures(Study(weak), COST, None).skipped)
+    assert skipped["step_lengths"] == why and "position_decay" not in skipped
+    ended, out, _ = run(capsys, *words, "--only", "step_lengths")
+    assert ended == 0 and "1 of 1 figure" in out
+    drawn = FIGURES["step_lengths"].under(weak, COST)
+    assert f"{why[0].upper()}{why[1:]}." in drawn.notes
+    strong = iid(6, 40, 0.8, max_draft=16, seed=3)
+    assert not FIGURES["step_lengths"].under(strong, COST).nothing
+
+
+def test_settings_of_pacer_say_nothing_where_one_token_is_best():
+    weak = Study("smollm2")
+    said = {f"pacer_{n}": FIGURES[f"pacer_{n}"].under(weak, COST).nothing for n in SAID}
+    assert said == {f"pacer_{name}": why for name, why in SAID.items()}
+
+
+SAID = {
+    "growth": "the best fixed length is 1 token, and no other setting of PACER is measurably faster"
+    " or slower",
+    "attention": "only full context can be replayed, and there is nothing to compare it with",
+    "block": "",
+}
 
 
 @pytest.mark.parametrize("column", ["accepted", "draft_entropy"])

@@ -16,7 +16,7 @@ from test_figures import draw, small
 
 from analysis import figures
 from analysis.figures import FigureError
-from analysis.figures.drawing.captions import LINES, fitted, length
+from analysis.figures.drawing.captions import LINES, Caption, fitted, length
 from analysis.figures.drawing.styles import WIDTHS, inches
 from analysis.figures.policies.frontier import spread
 from traces.writer import save
@@ -24,6 +24,7 @@ from traces.writer import save
 pytestmark = pytest.mark.usefixtures("few_requests")
 
 WORDS = st.text(st.sampled_from("abc(é"), min_size=1, max_size=9)
+PRICED = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
 SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=12).map(" ".join), max_size=8)
 
 
@@ -53,6 +54,23 @@ def test_captions_end_between_clauses():
     shown, left = fitted([text], 80.0, 7.0)
     assert " ".join(shown) == "first clause (with; brackets. In it) goes on."
     assert left == ("Second clause is here. Third one.",)
+
+
+def test_a_caption_begins_with_a_capital_where_its_first_clause_is_too_long():
+    shown, _ = fitted([f"{'long words ' * 30}; bars: 95% CI."], 120.0, 7.0)
+    assert " ".join(shown) == "Bars: 95% CI."
+
+
+def test_warnings_stand_behind_what_a_figure_shows(trace):
+    """In full where there is room, else in short or counted; the notes begin with them in full."""
+    found = figures.optimal_gain(trace, cost=PRICED, width="column")
+    (words,) = (" ".join(one.get_text().split()) for one in found.ax.findobj(Caption))
+    assert words.startswith("γ* is 1.36") and words.endswith(" Times may be another pair's.")
+    assert found.notes[0].startswith("Times may be another pair's: the trace does not name its")
+    text, forms = ["First clause; second clause."], ("in full " * 9, "in short " * 4, "2 warnings.")
+    for room, end in ((400.0, forms[0]), (90.0, forms[1]), (60.0, forms[2])):
+        shown, _ = fitted(text, room, 7.0, forms)
+        assert shown[0].startswith("First") and " ".join(shown).endswith(end.strip())
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.floats(0, 0.3))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from analysis.figures.drawing.axes import on, spell_out
-from analysis.figures.drawing.captions import left_out, put_first, wrap_labels
+from analysis.figures.drawing.captions import left_out, warn, wrap_labels
 from analysis.figures.drawing.styles import FigureError
 from analysis.figures.drawn import Drawn
 from analysis.figures.index import places
@@ -161,9 +161,9 @@ def figure(
             with on(ax, width, style) as ax, times.watching():
                 plot = Plot(study, ax, by)
                 table = draw(plot, **options)
-                notes = _finish(plot, times.sentences())
+                notes = _finish(plot, times)
                 table = plot.frame if table is None else table
-                return Drawn(entry.called(by), table, ax, notes, style)
+                return Drawn(entry.called(by), table, ax, notes, style, plot.nothing)
 
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
         entry = FigureEntry(name, drawn, source, what, needs, grouped=grouped, **facts)
@@ -174,13 +174,15 @@ def figure(
     return made
 
 
-def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """Let warnings of its times begin a figure's caption; its notes, which they begin too."""
-    first = tuple(line for line in (*warnings[:1], plot.answer, *warnings[1:]) if line)
-    put_first(plot.ax, first)
+def _finish(plot: Plot, times: Priced) -> tuple[str, ...]:
+    """Let warnings of its times end a figure's caption; its notes, which they begin."""
+    warnings = times.sentences()
+    warn(plot.ax, warnings, times.sentences(short=True))
     wrap_labels(plot.ax)
     spell_out(plot.ax)
-    return tuple(dict.fromkeys((*first, *left_out(plot.ax), *plot.notes, *plot.gone)))
+    nothing = [f"{plot.nothing[0].upper()}{plot.nothing[1:]}."] if plot.nothing else []
+    every = (*warnings, *nothing, *left_out(plot.ax), *plot.notes, *plot.gone)
+    return tuple(dict.fromkeys(every))
 
 
 _SHARED = {

@@ -35,6 +35,8 @@ class Drawn(Framed):
         notes: what the picture does not say: missing intervals, left-out rows, and what the
             caption had no room for.
         sheet: the style that it was drawn with, see `style`.
+        nothing: why it says nothing of this trace, in the notes too; empty if it says something.
+            Such a figure is left out unless it is asked for by name.
 
     >>> drawn = analysis.figures.position_decay("reference")
     >>> drawn.frame.columns[:4]
@@ -46,6 +48,7 @@ class Drawn(Framed):
     ax: Axes
     notes: tuple[str, ...] = ()
     sheet: str | Path | None = None
+    nothing: str = ""
 
     @property
     def figure(self) -> Figure:

@@ -35,7 +35,7 @@ class Plot:
         rows: of the frame: every number that is drawn.
         notes: what the picture does not say, first of all where intervals are missing.
         gone: what is left out, with the reason; said behind the notes.
-        answer: a sentence of the caption that is said before any warning but the first.
+        nothing: why the figure says nothing of this trace; empty if it says something.
         by: what is shown side by side.
     """
 
@@ -46,7 +46,7 @@ class Plot:
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.gone: list[str] = []
-        self.answer = ""
+        self.nothing = ""
 
     @property
     def trace(self) -> Trace:

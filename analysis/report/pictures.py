@@ -39,7 +39,8 @@ class Pictures(NamedTuple):
 
     Attributes:
         of: by the paper that is named first in their source.
-        skipped: names of those that this trace cannot give, with the reason.
+        skipped: names of those that this trace cannot give, or that say nothing of it, with the
+            reason.
     """
 
     of: dict[str, list[Picture]]
@@ -47,14 +48,17 @@ class Pictures(NamedTuple):
 
 
 def pictures(study: Study, cost: AnyCost | None, progress: Progress | None) -> Pictures:
-    """Draw all figures that the trace can give."""
+    """Draw all figures that the trace can give and that say something of it."""
     found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
     skipped = []
     for k, entry in enumerate(FIGURES.values(), start=1):
         try:
             drawn = entry.under(study, cost)
+            why = drawn.nothing
         except UserError as error:
-            skipped.append((entry.name, str(error)))
+            why = str(error)
+        if why:
+            skipped.append((entry.name, why))
         else:
             found[_paper(entry)].append(_picture(entry, drawn))
         if progress is not None:

@@ -129,7 +129,7 @@ def figures(
     if out.is_dir():
         check_option("--out", files[0])
     study = _study(drafted(trace, drafter), cost, first_token, by)
-    _draw(chosen, study, trace, out, cost, look, by)
+    _draw(chosen, study, out, cost, look, by, asked=bool(only))
 
 
 def _look(
@@ -161,13 +161,16 @@ def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> 
 def _draw(
     chosen: list[FigureEntry],
     study: Study,
-    name: str,
     out: Path,
     cost: str | None,
     look: _Look,
     by: Beside,
+    asked: bool,
 ) -> None:
-    """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
+    """Draw and write all that the trace can give, one line each; what it cannot give comes last.
+
+    Figures that say nothing of the trace are left out, unless they were asked for by name.
+    """
     from traces.errors import UserError
 
     skipped, noted = {}, 0
@@ -177,6 +180,9 @@ def _draw(
             found = entry.under(study, cost, look.width, look.style, by)
         except UserError as error:
             skipped[entry.name] = str(error)
+            continue
+        if found.nothing and not asked:
+            skipped[entry.name] = f"{found.nothing} (--only {entry.name} draws it)"
             continue
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)

@@ -16,6 +16,7 @@ from matplotlib.transforms import IdentityTransform
 from analysis.figures.drawing.axes import height_of, width_of
 from analysis.figures.drawing.styles import GREY, small
 from analysis.series_styles import Look
+from traces.messages import how_many
 
 LINES = 3
 _END = re.compile(r"(?<=;) +|(?<=\.) +(?=[^\W\d_]|[×*ρτ])")
@@ -37,7 +38,7 @@ class Caption(Annotation):
     left: tuple[str, ...] = ()
 
 
-def caption(ax: Axes, title: str, *lines: str) -> Caption:
+def caption(ax: Axes, title: str, *lines: str, last: Sequence[str] = ("",)) -> Caption:
     """A title, and below it what n is, what the intervals are, and how to read the picture.
 
     As many clauses as `LINES` lines hold are shown, from the first on, without those that are too
@@ -48,10 +49,12 @@ def caption(ax: Axes, title: str, *lines: str) -> Caption:
         ax: that they stand above.
         title: a few words.
         lines: sentences, the most important first.
+        last: what stands behind them, see `fitted`.
     """
     wrap_labels(ax)
     size, room = small(), room_of(ax)
-    shown, left = fitted([line for line in dict.fromkeys(lines) if line], room, size)
+    given = [line for line in dict.fromkeys(lines) if line]
+    shown, left = fitted(given, room, size, last)
     head = wrapped(title, room, points_of("axes.titlesize"), bold=True)
     pad = (6 + 1.36 * size * len(shown)) if shown else 6
     ax.set_title("\n".join(head), loc="left", pad=pad)
@@ -66,20 +69,22 @@ def caption(ax: Axes, title: str, *lines: str) -> Caption:
     return words
 
 
-def put_first(ax: Axes, lines: Sequence[str]) -> None:
-    """Put sentences before those of an Axes' caption, which then may find no place.
+def warn(ax: Axes, warnings: Sequence[str], short: Sequence[str]) -> None:
+    """Put warnings behind an Axes' caption: in full, in short, or only how many they are.
 
-    Those that find none themselves are not kept as `Caption.left`: they are the figure's notes.
+    They are the figure's notes, too.
+
+    Args:
+        ax: whose caption it is.
+        warnings: sentences.
+        short: the same in fewer words.
     """
-    if not lines:
+    if not warnings:
         return
+    counted = f"{how_many(len(warnings), 'warning')} about the times: see the notes."
     for one in [child for child in ax.get_children() if isinstance(child, Caption)]:
         one.remove()
-        words = caption(ax, one.title, *lines, *one.lines)
-        left = " ".join(words.left)
-        for line in lines:
-            left = left.replace(line, "")
-        words.left = _sentences(left.split())
+        caption(ax, one.title, *one.lines, last=(" ".join(warnings), " ".join(short), counted))
 
 
 def left_out(ax: Axes) -> tuple[str, ...]:
@@ -87,31 +92,47 @@ def left_out(ax: Axes) -> tuple[str, ...]:
     return tuple(line for one in ax.get_children() if isinstance(one, Caption) for line in one.left)
 
 
-def fitted(lines: Sequence[str], room: float, size: float) -> tuple[list[str], tuple[str, ...]]:
-    """The first clauses that fit into `LINES` lines.
+def fitted(
+    lines: Sequence[str], room: float, size: float, last: Sequence[str] = ("",)
+) -> tuple[list[str], tuple[str, ...]]:
+    """The first clauses that fit into `LINES` lines, and behind them what is said last.
 
     Args:
         lines: sentences.
         room: a line's width, points.
         size: of the font, points.
+        last: forms of what is said last, the longest first. One that takes more than a line is
+            taken only if no clause is left for its sake.
 
     Returns:
         The lines, and the sentences that are left.
     """
+    for behind in last:
+        shown, left = _fitted(lines, room, size, behind)
+        if not left or len(wrapped(behind, room, size)) < 2:
+            break
+    return shown, left
+
+
+def _fitted(
+    lines: Sequence[str], room: float, size: float, behind: str
+) -> tuple[list[str], tuple[str, ...]]:
     ended = [line if line.rstrip()[-1] in ".;:!?" else f"{line.rstrip()}." for line in lines]
     every = _clauses(" ".join(ended))
     long = {one for one in every if len(wrapped(one, room, size)) > LINES}  # a cost, in full
     clauses = [one for one in every if one not in long] or every
     for n in range(len(clauses), 0, -1):
-        some = " ".join(clauses[:n])
-        shown = wrapped(re.sub(r"[;:]$", ".", some), room, size)
+        some = re.sub(r"[;:]$", ".", " ".join(clauses[:n]))
+        some = some if clauses[0] == every[0] else _capital(some)
+        shown = wrapped(f"{some} {behind}", room, size)
         if len(shown) <= LINES:
             shown_too = set(clauses[:n])
             return shown, _sentences([one for one in every if one not in shown_too])
-    if not clauses:
-        return [], ()
-    shown = wrapped(clauses[0], room - length(_CUT, size), size)[:LINES]
-    return [*shown[:-1], shown[-1] + _CUT], _sentences(clauses)
+    end = wrapped(behind, room, size)[:LINES]
+    if not clauses or len(end) == LINES:
+        return end, _sentences(clauses)
+    shown = wrapped(clauses[0], room - length(_CUT, size), size)[: LINES - len(end)]
+    return [*shown[:-1], shown[-1] + _CUT, *end], _sentences(clauses)
 
 
 def _clauses(text: str) -> list[str]:
@@ -126,10 +147,11 @@ def _clauses(text: str) -> list[str]:
 
 
 def _sentences(clauses: Sequence[str]) -> tuple[str, ...]:
-    text = " ".join(clauses)
-    if text and text[0].isascii():  # γ is no Γ
-        text = text[0].upper() + text[1:]
-    return (text,) if text else ()
+    return (_capital(" ".join(clauses)),) if clauses else ()
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:] if text[0].isascii() else text  # γ is no Γ
 
 
 def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str]:

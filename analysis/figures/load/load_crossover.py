@@ -49,9 +49,9 @@ def load_crossover(
     plot.ax.set(xlabel="requests in flight", ylabel="throughput ÷ that without drafts")
     plot.ax.set_ylim(0, None)
     plot.below(4)
-    plot.answer = _answer(ends)
     plot.caption(
         "Throughput by concurrency",
+        _answer(ends),
         f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each one in flight;"
         f" bars: 95% CI; outcomes are exact,"
         f" the schedule is simulated. {priced_as({'the drafter': plot.trace}, cost)}",

@@ -31,8 +31,8 @@ def optimal_gain(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.ax.set(ylabel=f"γ* ÷ best fixed length (γ = {length})")
     plot.caption(
         "Drafting exactly what will be accepted",
-        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% CI over prompts, paired."
-        f" fixed({length}) is the fastest on these prompts, one length for all {plot.by}s.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
+        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% CI over prompts, paired."
+        f" fixed({length}) is the fastest on these prompts, one length for all {plot.by}s.",
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from analysis.figures.arms import both, compare, ranked, sweep, swept
+from analysis.figures.arms import ComparedArms, both, compare, ranked, sweep, swept
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawn import Drawn
 from analysis.labelled_replays import choices, chosen
 from analysis.papers import TableRow, pacer
 from analysis.replays import ALONE, FAMILIES
+from analysis.stats import Estimate
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 
 class Varied(NamedTuple):
@@ -125,6 +127,7 @@ def _figure(name: str) -> Callable[..., Drawn]:
             ranked(plot.ax, one.arms, found, one.against, paper)
             how = "τ: accepted tokens a step."
         used = {times: costs[times] for times in found.speeds}
+        plot.nothing = _nothing(plot, one, found, used)
         plot.caption(
             one.title,
             f"{plot.prompts}; bars: 95% CI over prompts, paired. {how}",
@@ -140,6 +143,33 @@ def _figure(name: str) -> Callable[..., Drawn]:
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
     return figure(one.table, draft_model=True)(draw)
+
+
+def _nothing(
+    plot: Plot, one: Varied, found: ComparedArms, costs: Mapping[str, AnyCost | None]
+) -> str:
+    """Why the figure says nothing; see `Plot`."""
+    mine = [
+        e
+        for speeds in found.speeds.values()
+        for arm, e in zip(one.arms, speeds, strict=True)
+        if e is not None and arm.label != one.against and arm.spec.startswith("pacer")
+    ]
+    if not mine:
+        return f"only {one.against} can be replayed, and there is nothing to compare it with"
+    best = max(plot.under(cost).best_length for cost in costs.values())
+    if best > 1 or any(_differs(e) for e in mine):
+        return ""
+    return (
+        f"the best fixed length is {how_many(best, 'token')}, and no other setting of PACER is"
+        " measurably faster or slower"
+    )
+
+
+def _differs(e: Estimate) -> bool:
+    """Whether a ratio is not 1: its interval leaves it out, or there is none."""
+    lo, hi = (e.value if end is None else end for end in (e.lo, e.hi))
+    return lo is not None and hi is not None and not lo <= 1 <= hi
 
 
 def _best_fixed(plot: Plot, costs: Mapping[str, AnyCost | None]) -> str:

@@ -39,6 +39,10 @@ def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> p
         best = plot.under(cost).best_length
         ax.axhline(best, color=COLORS[1], linestyle="--", label=f"best fixed γ = {best}")
         found = found.with_columns(best_fixed=best)
+        if best <= 1 and np.median(runs.accepted) == 0:
+            plot.nothing = (
+                f"the best fixed length is {how_many(best, 'token')}, and most steps can use none"
+            )
     except MissingError:
         plot.notes.append("No best fixed length, because there are no times.")
     _name_tasks(ax, found["task"].to_list())

@@ -46,6 +46,6 @@ def tree_budget(plot: Plot, budgets: tuple[int, ...] = BUDGETS) -> None:
     levels = ", ".join(f"{label} {text(e, '.2f')}" for label, e in found.bounds.items())
     plot.caption(
         "Tokens a step by nodes",
-        f"{name_of(plot.study)}, {plot.prompts}; bars: 95% CI over prompts. A"
+        f"{plot.prompts}, {name_of(plot.study)}; bars: 95% CI over prompts. A"
         f" chain has γ nodes. {levels}. Sequoia's trees are fitted to these prompts.",
     )
