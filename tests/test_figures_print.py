@@ -19,6 +19,7 @@ from analysis.figures import FigureError
 from analysis.figures.drawing.captions import LINES, Caption, fitted, length
 from analysis.figures.drawing.styles import WIDTHS, inches
 from analysis.figures.policies.frontier import spread
+from analysis.study import Study
 from traces.writer import save
 
 pytestmark = pytest.mark.usefixtures("few_requests")
@@ -94,6 +95,33 @@ def test_narrow_figures_fit(name, width, trace):
     fit_to_print(found)
     fonts = {text.get_fontsize() for text in found.ax.texts}
     assert min(fonts) >= 6
+
+
+@pytest.fixture(scope="module")
+def many():
+    return Study(small(tasks=tuple("abcdef"), prompts=12))
+
+
+@pytest.mark.parametrize("name", ["policies_by_task", "regret_by_task", "pearl_accepted"])
+def test_narrow_figures_show_few_tasks(name, many):
+    """Three and all together; the frame has all."""
+    narrow, wide = draw(name, many, width="column"), draw(name, many)
+    fit_to_print(narrow)
+    words = " ".join(" ".join(one.get_text().split()) for one in narrow.ax.findobj(Caption))
+    assert words.startswith("Drawn are 3 of 6 tasks, from the highest to the lowest.")
+    assert len(narrow.ax.get_xticks()) == 4 and len(wide.ax.get_xticks()) == 7
+    assert narrow.frame.equals(wide.frame) and narrow.frame["task"].n_unique() == 7
+
+
+def test_a_window_that_is_not_replayed_has_no_line(many):
+    """Γ = 40: windows go to 20, so round(c) = 30 would leave a third of the picture empty."""
+    for c, inside in ((6, True), (30, False)):
+        found = figures.pearl_window(many, cost=f"linear(draft_s=1, target_s={c})")
+        assert (found.ax.get_xlim()[1] < 25) and (f"round(c) = {c}" in labels(found)) == inside
+
+
+def labels(found) -> list[str]:
+    return [text.get_text() for text in found.ax.get_legend().get_texts()]
 
 
 def test_a_given_axes_has_its_own_width(trace):

@@ -170,7 +170,7 @@ def passes(
         task: [_RATIO[len(sums)](*(x[some] for x in sums)) for sums in measures.values()]
         for task, some in masks.items()
     }
-    drawn, which = few({task: each[-1].value for task, each in found.items()})
+    drawn, which = few(ax, {task: each[-1].value for task, each in found.items()}, plot.by)
     plot.notes += [which] if which else []
     for task, each in found.items():
         if task in drawn:

@@ -15,6 +15,8 @@ from matplotlib.ticker import FixedLocator, LogFormatter, NullLocator
 
 from analysis.figures.drawing.styles import HEIGHT, WIDTH, FigureError, high_for, inches, style
 
+NARROW = 5.0  # inches, below which figures show fewer series, and names stand under the axes
+
 
 class _OwnFigure(Figure):
     """One that was made here and not given, so that it may grow."""

@@ -9,12 +9,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.drawing.axes import width_of
+from analysis.figures.drawing.axes import NARROW, width_of
 from analysis.figures.drawing.captions import length, points_of
 from analysis.figures.drawing.marks import COLORS
 
 MOST = 7
 """Series that eyes tell apart in one picture, and names that stand side by side along an axis."""
+MOST_NARROW = 4
+"""The same in a figure that is narrower than `NARROW`."""
 
 
 def tasks_on(ax: Axes, masks: Mapping[str, np.ndarray], *more: str) -> None:
@@ -55,24 +57,33 @@ def mark_size(ax: Axes, tasks: int, series: int) -> float:
     return float(np.clip(room, 2.2, mpl.rcParams["lines.markersize"]))
 
 
-def few(values: Mapping[str, float | None]) -> tuple[list[str], str]:
+def few_along(
+    ax: Axes, values: Mapping[str, float | None], by: str = "task"
+) -> tuple[list[str], str]:
+    """Which of many tasks stand along x: all, but in a narrow figure `few` of them."""
+    return few(ax, values, by) if width_of(ax) < NARROW else (list(values), "")
+
+
+def few(ax: Axes, values: Mapping[str, float | None], by: str = "task") -> tuple[list[str], str]:
     """Which of many series are drawn: the last, and of the others evenly from high to low.
 
     Args:
+        ax: that they are drawn on; a narrow one has fewer.
         values: by task, all together last; None and not a number count as lowest.
+        by: what they are, if not tasks.
 
     Returns:
         Their names in the order of `values`, and what a caption says of it: nothing where all are
         drawn.
     """
-    names = list(values)
-    if len(names) <= MOST:
+    names, most = list(values), MOST_NARROW if width_of(ax) < NARROW else MOST
+    if len(names) <= most:
         return names, ""
     *each, overall = names
     by_value = sorted(each, key=lambda name: _or_lowest(values[name]), reverse=True)
-    places = np.linspace(0, len(each) - 1, MOST - 1).round().astype(int)
+    places = np.linspace(0, len(each) - 1, most - 1).round().astype(int)
     kept = {*(by_value[i] for i in places), overall}
-    said = f"Drawn are {len(kept) - 1} of {len(each)} tasks, from the highest to the lowest."
+    said = f"Drawn are {len(kept) - 1} of {len(each)} {by}s, from the highest to the lowest."
     return [name for name in names if name in kept], said
 
 

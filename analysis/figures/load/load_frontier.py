@@ -93,7 +93,9 @@ def _draw(
             f"{axis}err": np.array([reach(found[i]) for i in kept]).reshape(-1, 2).T
             for axis, found in (("x", mine), ("y", whole))
         }
-        how = look.line | {"linestyle": line}
+        how = look.line | {"linestyle": line, "color": look.color if name else ink()}
+        if line != "-":  # hollow: colours of some drafters are alike
+            how |= {"markerfacecolor": paper()}
         label = f"{name}, {one.label}" if name else f"{one.label}: the target alone"
         ax.errorbar(x, y, **bars, label=label, elinewidth=0.5, capsize=0, **how)  # type: ignore[arg-type]
         seen += y

@@ -43,9 +43,11 @@ def load_goodput(
     loads = [At("rate", most * share, REQUESTS) for share in shares]
     found = curves(plot.study, (ALONE, *controllers), loads, cost, seeds, limits)
     plot.gone += found.gone
-    for label, one in found.of.items():
+    apart = 0.01 * max(load.value for load in loads)  # or bars would hide each other
+    for k, (label, one) in enumerate(found.of.items()):
         good, share = one.estimates("goodput_s"), one.estimates("good_share")
-        plot.points(one.at, good, label=label, **of_controller(label).line)
+        at = one.at + apart * (k - (len(found.of) - 1) / 2)
+        plot.points(at, good, label=label, **of_controller(label).line)
         for rate, a, b in zip(one.at, good, share, strict=True):
             row = {"controller": label, "rate": float(rate)} | limits
             plot.rows.append(row | cells(a, "goodput_s") | cells(b, "good_share"))

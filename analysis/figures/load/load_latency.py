@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.axes import NARROW, width_of
 from analysis.figures.drawing.marks import reach
 from analysis.figures.drawing.panels import doubling, panels, round_ticks
 from analysis.figures.drawing.styles import ink
@@ -114,6 +115,8 @@ def _draw(panel: Axes, one: LoadCurve, measure: str, look: SeriesStyle) -> list[
         y = np.array([1e3 * (found[i].value or 0.0) for i in kept])
         arms = np.array([_arms(found[i]) for i in kept]).reshape(-1, 2).T * 1e3
         how = look.line | {"linestyle": "-", "alpha": alpha}
+        if p == 99 and width_of(panel) < NARROW:  # lines alone: bars would hide the medians
+            how, arms = how | {"marker": ""}, None
         panel.errorbar(one.at[kept], y, yerr=arms, linewidth=width, elinewidth=0.8, **how)
         heights += y.tolist()
     return heights

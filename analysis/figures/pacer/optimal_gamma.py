@@ -28,7 +28,9 @@ def optimal_gamma(plot: Plot, cost: AnyCost | None = None, longest: int | None =
     seconds = np.array([one.total_s for one in runs.values()])
     base, masks = plot.under(cost).charge.baseline_s, groups(trace)
     speeds = {t: [speed(mine, base, some) for mine in seconds] for t, some in masks.items()}
-    shown, which = few({t: max(e.value or 0.0 for e in found) for t, found in speeds.items()})
+    shown, which = few(
+        plot.ax, {t: max(e.value or 0.0 for e in found) for t, found in speeds.items()}
+    )
     for task, some in masks.items():
         found = speeds[task]
         (best,) = optimal.best_lengths(seconds[:, some], base[some], [task] * int(some.sum()))

@@ -30,7 +30,7 @@ def optimal_lengths(plot: Plot) -> None:
         for end in taken
         for task, some in masks.items()
     }
-    seen, which = few({task: each[task, ""].mean.value for task in masks})
+    seen, which = few(plot.ax, {task: each[task, ""].mean.value for task in masks})
     k, overall = 0, list(masks)[-1]
     for (task, end), found in each.items():
         if task == overall or (task in seen and not end):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 import numpy as np
 
 from analysis import outside_loops
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import points
-from analysis.figures.drawing.tasks import tasks_on
+from analysis.figures.drawing.tasks import few_along, tasks_on
 from analysis.labelled_replays import window_words
 from analysis.papers import pearl
 from analysis.replays import groups
@@ -30,34 +32,37 @@ def pearl_accepted(plot: Plot, cost: AnyCost | None = None) -> None:
     """
     at = plot.under(cost)
     runs = plot.replays({"PEARL": f"pearl({at.window})", PLAIN: f"fixed({at.window})"}, cost)
-    masks, place = groups(plot.trace), np.arange(len(groups(plot.trace)))
+    masks, plain = groups(plot.trace), runs[PLAIN].counts
+    a = [clusters.ratio(plain["accepted"][m], plain["steps"][m]) for m in masks.values()]
+    shown, which = few_along(plot.ax, {t: e.value for t, e in zip(masks, a, strict=True)})
+    place, drawn = np.arange(len(shown)), [task in shown for task in masks]
     for k, (label, one) in enumerate(runs.items()):
         dots = of_policy(one.spec).dots
         facts = [{"policy": label, "measure": "mat", "task": task} for task in masks]
         found = _mat(at.accepted_runs(one.spec), masks)
-        shown = {"of": masks, "label": f"{label}, MAT", **dots}
-        plot.series(place + (k - 0.5) * 0.16, found, facts, "tokens", **shown)
+        plot.keep(facts, found, "tokens")
+        here = list(compress(found, drawn))
+        plot.points(place + (k - 0.5) * 0.16, here, shown, label=f"{label}, MAT", **dots)
         try:
             free = _mat(outside_loops.accepted_runs(at, one.spec), masks)
         except MissingError:  # there are no loops
             continue
-        shown = {"label": f"{label}, MAT outside of loops", **dots, "marker": "v<"[k]}
-        points(plot.ax, place - 0.24 - (1 - k) * 0.12, free, **shown)
+        how = {"label": f"{label}, MAT outside of loops", **dots, "marker": "v<"[k]}
+        points(plot.ax, place - 0.24 - (1 - k) * 0.12, list(compress(free, drawn)), **how)
         apart = [row | {"measure": "mat, outside of loops"} for row in facts]
         plot.keep(apart, free, "tokens")
-    plain = runs[PLAIN].counts
-    a = [clusters.ratio(plain["accepted"][m], plain["steps"][m]) for m in masks.values()]
-    shown = {"label": f"{PLAIN}, accepted a step", **of_policy("fixed").dots, "marker": "X"}
-    points(plot.ax, place + 0.24, a, **shown)
+    how = {"label": f"{PLAIN}, accepted a step", **of_policy("fixed").dots, "marker": "X"}
+    points(plot.ax, place + 0.24, list(compress(a, drawn)), **how)
     row = {"policy": PLAIN, "measure": "accepted_per_step"}
     plot.keep([row | {"task": task} for task in masks], a, "tokens")
-    tasks_on(plot.ax, masks)
+    tasks_on(plot.ax, {task: masks[task] for task in shown})
     plot.ax.set(ylabel="accepted tokens")
     plot.ax.set_ylim(0)
     plot.below(2)
     printed = pearl.PAIRS[pearl.DEEPSEEK]
     plot.caption(
         "Accepted tokens between two rejections",
+        which,
         f"n: prompts; {window_words(at)}; {plot.cost_name(cost)}; bars: 95% CI over prompts.",
         "PEARL Table 7, DeepSeek 1.3B/33B: mean accepted tokens (MAT)"
         f" {printed.pearl_accepted}; plain speculation {printed.plain_accepted} accepted a step at"

@@ -26,7 +26,9 @@ def pearl_window(plot: Plot, cost: AnyCost | None = None, longest: int | None = 
     gammas, c, why = np.array([int(k) for k in runs]), at.cost_ratio(), at.too_wide
     masks = groups(plot.trace)
     speeds = {task: [speedup(r, some) for r in runs.values()] for task, some in masks.items()}
-    shown, which = few({t: max(e.value or 0.0 for e in found) for t, found in speeds.items()})
+    shown, which = few(
+        plot.ax, {t: max(e.value or 0.0 for e in found) for t, found in speeds.items()}
+    )
     for task, found in speeds.items():
         best = int(gammas[int(np.argmax([e.value or 0.0 for e in found]))])
         if task in shown:
@@ -35,16 +37,17 @@ def pearl_window(plot: Plot, cost: AnyCost | None = None, longest: int | None = 
             plot.points(gammas + (k - 2) * 0.06, found, tasks, label=label, **look(k))
         facts = [{"task": task, "gamma": int(k), "best": int(k) == best} for k in gammas]
         plot.keep(facts, found, "speedup")
-    label = f"round(c) = {round(c)}"
-    plot.ax.axvline(round(c), color=ink(), linestyle="--", linewidth=1, label=label)
+    if round(c) <= gammas[-1]:  # or half of the picture would be empty
+        label = f"round(c) = {round(c)}"
+        plot.ax.axvline(round(c), color=ink(), linestyle="--", linewidth=1, label=label)
     plot.rows.append({"task": "c", "speedup": c})
     plot.line_at_1()
     plot.ax.set(xlabel="window γ, tokens", ylabel="speedup over the target alone")
     plot.below()
     plot.caption(
         "PEARL's window",
+        f"Whether round(c) is the best window cannot be seen: {why}." if why else "",
         f"{plot.prompts}; {plot.cost_name(cost)}; draft and target on separate"
         " devices; bars: 95% CI over prompts.",
         which,
-        f"Whether round(c) is the best window cannot be seen: {why}." if why else "",
     )

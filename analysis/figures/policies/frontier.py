@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Plot, figure
-from analysis.figures.drawing.axes import height_of, width_of
+from analysis.figures.drawing.axes import NARROW, height_of, width_of
 from analysis.figures.drawing.legends import below
 from analysis.figures.drawing.styles import GREY, ink, paper, small
 from analysis.figures.rows import cells, text
@@ -18,7 +18,6 @@ from analysis.series_styles import Look, of_policy
 from analysis.stats import waste
 from simkit.simulator.arguments import AnyCost
 
-NARROW = 5.0  # inches, below which names stand under the axes
 LEADER: Look = {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3}
 LEADER |= {"color": GREY, "linewidth": 0.5}
 
@@ -64,7 +63,7 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
                 bars[axis] = np.maximum(0, [[row[name] - lo], [hi - row[name]]])
         look = of_policy(row["setting"])
         how: Look = {"fmt": "", "elinewidth": 0.7, "mec": paper(), **look.dots}
-        how |= {"markersize": 6.5, "markeredgewidth": 0.4}
+        how |= {"markersize": 6.5 if width_of(ax) >= NARROW else 4.5, "markeredgewidth": 0.4}
         ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how)
     ax.axhline(1, color=ink(), linewidth=0.8)
     ax.margins(0.08)

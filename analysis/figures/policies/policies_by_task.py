@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from analysis import outside_loops, token_drafters
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.axes import spread_ratios
-from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
+from analysis.figures.drawing.tasks import beside, few_along, mark_size, tasks_on
 from analysis.figures.measures import tau_cells
 from analysis.figures.pacer.dynamic_policies import SHOWN
 from analysis.figures.rows import cells
@@ -30,23 +30,31 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     by, looks, n = plot.groups, _looks(at, found), len(found)
     masks, free = by.masks, outside_loops.if_any(at, found) if plot.by == "task" else {}
     found = {name: by.of(at, one) for name, one in found.items()}
-    size = mark_size(plot.ax, len(masks), n)
+    speeds = {
+        name: {task: speedup(one, some) for task, some in masks.items()}
+        for name, one in found.items()
+    }
+    first = next(iter(speeds.values()))
+    shown, which = few_along(plot.ax, {task: e.value for task, e in first.items()}, plot.by)
+    size = mark_size(plot.ax, len(shown), n)
     for k, (name, one) in enumerate(found.items()):
-        speeds = [speedup(one, some) for some in masks.values()]
         drawn = {"label": name, "markersize": size, **looks[name].dots}
-        plot.points(beside(len(masks), k, n, 0.8 / max(7, n)), speeds, masks, **drawn)
-        for (task, some), e in zip(masks.items(), speeds, strict=True):
+        here = [speeds[name][task] for task in shown]
+        plot.points(beside(len(shown), k, n, 0.8 / max(7, n)), here, shown, **drawn)
+        for task, some in masks.items():
+            e = speeds[name][task]
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
             row = {"policy": name, plot.by: task, "setting": one.spec, "tokens_per_s": rate}
             row |= cells(e, "speedup") | tau_cells(one.counts, free.get(name), some)
             plot.rows.append(row)
-    tasks_on(plot.ax, masks)
+    tasks_on(plot.ax, {task: masks[task] for task in shown})
     plot.line_at_1()
     spread_ratios(plot.ax)
     plot.ax.set(ylabel="speedup over the target alone")
     plot.below(4)
     plot.caption(
         f"Policies by {plot.by}",
+        which,
         f"n: prompts; {by.chosen}; {plot.cost_name(cost)}; bars: 95% CI over"
         f" prompts, not of differences: policies of one {plot.by} share prompts.",
     )

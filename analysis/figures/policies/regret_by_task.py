@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.figures.base import Plot, figure
-from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
+from analysis.figures.drawing.tasks import beside, few_along, mark_size, tasks_on
 from analysis.replays import FAMILIES
 from analysis.series_styles import of_policy
 from analysis.stats import waste
@@ -19,17 +19,25 @@ def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     at, by = plot.under(cost), plot.groups
     found = {name: by.of(at, one) for name, one in plot.tuned(ARMS, cost).items()}
     best, masks = found.pop("prophet").total_s, by.masks
-    size = mark_size(plot.ax, len(masks), len(found))
+    regrets = {
+        name: {task: waste.regret(one.total_s[some], best[some]) for task, some in masks.items()}
+        for name, one in found.items()
+    }
+    first = next(iter(regrets.values()))
+    shown, which = few_along(plot.ax, {task: e.value for task, e in first.items()}, plot.by)
+    size = mark_size(plot.ax, len(shown), len(found))
     for k, (name, one) in enumerate(found.items()):
-        values = [waste.regret(one.total_s[some], best[some]) for some in masks.values()]
+        drawn = {"label": name, "markersize": size, **of_policy(one.spec).dots}
+        here = [regrets[name][task] for task in shown]
+        plot.points(beside(len(shown), k, len(found), 0.11), here, shown, **drawn)
         facts = [{"policy": name, plot.by: group, "setting": one.spec} for group in masks]
-        drawn = {"of": masks, "label": name, "markersize": size, **of_policy(one.spec).dots}
-        plot.series(beside(len(masks), k, len(found), 0.11), values, facts, "regret", **drawn)
-    tasks_on(plot.ax, masks)
+        plot.keep(facts, list(regrets[name].values()), "regret")
+    tasks_on(plot.ax, {task: masks[task] for task in shown})
     plot.ax.set(ylabel="time ÷ prophet's time − 1")
     plot.ax.set_ylim(0)
     plot.below(4)
     plot.caption(
         f"Regret against the prophet, by {plot.by}",
+        which,
         f"n: prompts; {by.chosen}; {plot.cost_name(cost)}; bars: 95% CI over prompts, paired.",
     )
