@@ -171,18 +171,19 @@ def test_a_spec_with_ranges_is_tuned():
     ],
 )
 def test_the_method_is_that_of_the_drafter(drafter, method):
-    config = checked("vllm", write("vllm", drafter=drafter, policy="fixed(3)", draft="/m"))
+    draft = "/m" if drafter in ("eagle", "pard") else None  # a lookup loads none
+    config = checked("vllm", write("vllm", drafter=drafter, policy="fixed(3)", draft=draft))
     assert config["method"] == method
     assert config.get("parallel_drafting") == (True if drafter == "pard" else None)
     assert ("model" in config) == (drafter in ("eagle", "pard"))
     for engine in ("sglang", "tensorrt-llm", "llama.cpp"):
-        checked(engine, write(engine, drafter=drafter, policy="fixed(3)", draft="/m"))
+        checked(engine, write(engine, drafter=drafter, policy="fixed(3)", draft=draft))
 
 
 def test_a_draft_without_a_name_is_asked_for():
     found = engines.export(iid(4, 20, 0.7, max_draft=4, seed=1), "vllm", "fixed(2)")
     assert json.loads(found.text)["model"] == "DRAFT_MODEL"
-    assert any("put it in the place of DRAFT_MODEL" in note for note in found.notes)
+    assert any("put the draft model in the place of DRAFT_MODEL" in note for note in found.notes)
 
 
 def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names(monkeypatch):
@@ -192,10 +193,12 @@ def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names(monkeyp
         found = write(engine, drafter="eagle", policy="fixed(3)")
         assert "traces/reference/models/eagle" in found.text
         assert not any("in the place of" in note for note in found.notes)
-    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), "models/x")
+    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), None)
     assert drafter.model is None  # a profile would name it as the checkpoint that was measured
     config = json.loads(engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter)).text)
     assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
+    with pytest.raises(EngineError, match="prompt_lookup loads no draft model: leave out --draft"):
+        write("vllm", drafter="prompt_lookup", policy="fixed(3)", draft="/m")
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])

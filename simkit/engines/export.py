@@ -261,7 +261,11 @@ def _longest(policy: Policy) -> int:
 
 
 def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
-    """What drafts on a trace, as far as it says."""
+    """What drafts on a trace, as far as it says.
+
+    Raises:
+        EngineError: a draft model for a lookup.
+    """
     manifest = trace.manifest
     if not manifest.spec:
         known = manifest.draft.id if manifest.draft else None
@@ -272,6 +276,8 @@ def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
         return EngineDrafter("", draft, {})
     given: Mapping[str, Any] = dict(spec.kwargs)
     if spec.name in LOOKUPS:
+        if draft is not None:
+            raise EngineError(f"{spec.name} loads no draft model: leave out --draft")
         return EngineDrafter(spec.name, None, vars(attachable(manifest.spec)))
     named = (given.get("path"), *spec.args)
     model = next((value for value in named if isinstance(value, str)), None)
