@@ -318,7 +318,8 @@ def of_kinds(study: Study) -> dict[str, Trace]:
 
 def priced_as(traces: Mapping[str, Trace], cost: AnyCost | None) -> str:
     """The cost in words, and for whose passes its draft model stands, made up or an atlas's."""
-    said = f"{COST if cost is None else cost}. "
+    default = " (the default)" if cost is None or str(cost) == COST else ""
+    said = f"Times: {COST if cost is None else cost}{default}. "
     if cost is not None and not str(cost).startswith("atlas"):
         return said
     others = [n for n, one in traces.items() if layout_of(one).paid not in ("token", "none")]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from test_figures import COST, draw, small
+from test_figures import COST, bare, draw, small
 
 import simkit
 from analysis import figures
@@ -284,6 +284,17 @@ def test_what_is_lacking_is_said_once_and_plainly(name):
     with pytest.raises(UserError) as error:
         figures.FIGURES[name].under(iid(6, 20, 0.7, max_draft=20, seed=3), COST)
     assert str(error.value) == WITHOUT_SCORES[name]
+
+
+def test_what_an_import_cannot_show_is_said():
+    """Without columns of the drafts no rule reads them; six prompts are a cell each."""
+    blind = bare(iid(6, 20, 0.7, max_draft=20, seed=3))
+    for name in ("gap_decomposition", "runtime_breakdown"):
+        assert "no rule that looks at the drafts" in draw(name, blind).nothing
+    trace = small()
+    assert "in any cell" in figures.best_policy_map(trace).nothing
+    assert not draw("gap_decomposition", trace).nothing
+    assert "(the default)" in caption(figures.runtime_breakdown(trace))
 
 
 def test_no_gap_is_drawn_as_none():

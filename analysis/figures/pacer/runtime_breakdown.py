@@ -47,6 +47,8 @@ def runtime_breakdown(plot: Plot, cost: AnyCost = DEEPSEEK) -> None:
         )
     length = f"fixed({times.best_length})"
     runs = plot.replays({length: length, **DEFAULTS, "oracle": "oracle"}, cost)
+    if not DEFAULTS.keys() & runs.keys():
+        plot.nothing = "no rule that looks at the drafts can be replayed, whose decisions take time"
     bars_high(ax, len(runs))
     at = np.arange(len(runs))[::-1]
     until_s = {label: np.zeros(plot.trace.n_sequences) for label in runs}
@@ -64,10 +66,11 @@ def runtime_breakdown(plot: Plot, cost: AnyCost = DEEPSEEK) -> None:
     ax.grid(axis="y", visible=False)
     plot.below(3)
     defaults = ", ".join(one.spec for label, one in runs.items() if label in DEFAULTS)
+    default = " (the default)" if cost == DEEPSEEK else ""
     plot.caption(
         "What the time goes into",
-        f"{plot.prompts}; times: {cost or 'measured'}. PACER Table 15, DeepSeek, HumanEval:"
-        f" {_printed()}. Lines: 95% CI of a part's end, over prompts.",
+        f"{plot.prompts}; times: {cost or 'measured'}{default}. PACER Table 15, DeepSeek,"
+        f" HumanEval: {_printed()}. Lines: 95% CI of a part's end, over prompts.",
         f"{length} is the fastest on these prompts.",
         f"Not tuned: {defaults}." if defaults else "",
     )

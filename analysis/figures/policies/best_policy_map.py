@@ -57,6 +57,8 @@ def best_policy_map(plot: Plot, groups: int = 6) -> None:
             row |= {"policy": names[k], "chosen": share, "x": x}
             rows.append(row | cells(best.speedup, "speedup"))
     _draw(plot.ax, rows, names)
+    if not any(row["chosen"] is not None and row["chosen"] >= SURE for row in rows):
+        plot.nothing = f"no policy is the only fastest in {SURE:.0%} of resamples in any cell"
     plot.rows += rows
     plot.caption(
         "Which policy is fastest",

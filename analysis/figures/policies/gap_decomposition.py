@@ -19,6 +19,7 @@ from analysis.stats import clusters
 from simkit.simulator.arguments import AnyCost
 
 LEAST = 1e-4  # of the time, that a bar shows
+BLIND = {"fixed", "heuristic"}  # families that read no column of the drafts
 MEANING = {
     "reachable": "best policy saves",
     "overhead": "its decisions, heads",
@@ -30,6 +31,10 @@ MEANING = {
 def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
     """Time between the tuned fixed length and the prophet: saved, decision cost, unreachable."""
     ax, each = plot.ax, plot.tuned(FAMILIES, cost)
+    if each.keys() <= BLIND:
+        plot.nothing = (
+            "no rule that looks at the drafts can be replayed, so what is out of reach is not known"
+        )
     whole = tuple(FAMILIES[name] for name in each)
     wanted = {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}
     found, _ = tuned(plot.study, wanted, cost)
