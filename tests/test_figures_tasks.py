@@ -9,22 +9,24 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from analysis import figures
-from analysis.figures.drawing.tasks import MOST, few, tasks_on
+from analysis.figures.drawing.tasks import MOST, MOST_NARROW, few, tasks_on
 
+AXES = {width: Figure((width, 4.2)).subplots() for width in (3.3, 6.4)}
 VALUES = st.dictionaries(
     st.text(min_size=1, max_size=3), st.floats(0, 9) | st.just(float("nan")) | st.none()
 )
 
 
-@given(VALUES)
-def test_of_many_series_the_highest_the_lowest_and_the_last_are_drawn(values):
-    shown, said = few(values)
+@pytest.mark.parametrize(("width", "most"), [(6.4, MOST), (3.3, MOST_NARROW)])
+@given(values=VALUES)
+def test_of_many_series_the_highest_the_lowest_and_the_last_are_drawn(width, most, values):
+    shown, said = few(AXES[width], values)
     assert shown == [name for name in values if name in shown]
-    if len(values) <= MOST:
+    if len(values) <= most:
         assert (shown, said) == (list(values), "")
         return
     *each, last = values
-    assert len(shown) == MOST and shown[-1] == last and f"of {len(each)} tasks" in said
+    assert len(shown) == most and shown[-1] == last and f"of {len(each)} tasks" in said
     known = [v for v in map(values.get, each) if v is not None and v == v]
     drawn = [v for v in map(values.get, shown[:-1]) if v is not None and v == v]
     if len(known) == len(each):
