@@ -3,7 +3,8 @@
 ``python -m benchmarks.ladder -o docs/_data/ladder.json --plot docs/ladder.png``
 
 Of `ladder` and `ladder-sampled`: how often each draft is accepted, by task and outside of loops,
-what the best policy can get of it, and claims at several prices of a draft token. Four minutes.
+what the best policy can get of it, and claims at several prices of a draft token, at one of them
+with their statistics. Seven minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ import numpy as np
 import simkit
 from analysis.claims import ByAcceptance, by_acceptance
 from analysis.claims.by_acceptance import acceptance_of
+from analysis.claims.claim import Part
+from analysis.claims.table import Finding
+from analysis.claims.verdict import UNJUDGED, Verdict
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
+from traces.loops import made_of
 from traces.outputs import write_atomic
 from traces.trace import Trace, load
 
@@ -29,6 +34,20 @@ COSTS = {f"c = {c}": f"linear(draft_s=1, target_s={c})" for c in (5, 10, 30)}
 """Prices: a draft token takes 1, a verification c however wide it is."""
 H200 = {"Qwen2.5 on an H200": "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"}
 DRAWN = "c = 10"
+WEIGHTS_MB = {
+    "exit8": (7, 113),
+    "distilled": (16, 0),
+    "pruned15": (106, 57),
+    "q2-g16": (53, 57),
+    "q3-g64": (46, 57),
+    "q3-g32": (53, 57),
+    "q3-g16": (66, 57),
+    "q4-g64": (60, 57),
+}
+"""Weights that a draft pass reads: the draft's own, and the target's (float16)."""
+TARGET_MB = 269
+MEASURED_C = {"exit8": 2.4, "distilled": 15.8, "pruned15": 1.6}
+"""Seconds of a target pass over those of a draft pass, on a CPU; copies, in float16, have 1."""
 
 
 def drafts(trace: Trace) -> list[tuple[str, Study]]:
@@ -71,6 +90,10 @@ def rung(name: str, study: Study) -> dict[str, Any]:
         best[price] = [one["policy"], one["speedup"]]
     return {
         "draft": name,
+        "made_of": made_of(study.trace.manifest),
+        "weights_mb": WEIGHTS_MB[name],
+        "c_of_weights": TARGET_MB / sum(WEIGHTS_MB[name]),
+        "c_measured": MEASURED_C.get(name, 1.0),
         "acceptance": acceptance_of(study).text(),
         "outside_loops": outside_loops(study).text(),
         "oracle": most["tokens_per_step"],
@@ -92,6 +115,46 @@ def rows(found: dict[str, ByAcceptance]) -> Iterator[list[str]]:
             ]
 
 
+def values(found: ByAcceptance) -> Iterator[dict[str, Any]]:
+    """Of each claim that a draft can test: its statistic on every draft, and on coin flips."""
+    for some in found.claims:
+        if any(one.verdict not in UNJUDGED for one in some):
+            claim = some[0].claim
+            yield {
+                "claim": claim.name,
+                "paper": claim.paper,
+                "measure": claim.measure,
+                "drafts": [_value(one) for one in some],
+                "flips": _flips(some),
+            }
+
+
+def _value(one: Finding) -> dict[str, str]:
+    """A verdict, and the statistic that decides it."""
+    shown = _shown(one)
+    said = {"what": shown.what, "found": shown.found.text()} if shown else {}
+    return {"verdict": str(one.verdict)} | said
+
+
+def _shown(one: Finding) -> Part | None:
+    """The statistic that decides a verdict; None where nothing was computed."""
+    return next((part for part in one.deciding() if part.expected), None)
+
+
+def _flips(some: tuple[Finding, ...]) -> dict[str, Any]:
+    """On how many drafts' placebos a claim holds, and how far what `_value` shows goes there."""
+    tested = [one for one in some if one.placebo not in (None, *UNJUDGED)]
+    shown = [(one, one.parts.index(part)) for one in tested if (part := _shown(one))]
+    alike = [(one, k) for one, k in shown if len(one.flips) == len(one.parts)]
+    found = [one.flips[k].found for one, k in alike]
+    ends = [end for one in found for end in (one.lo, one.hi) if end is not None]
+    return {
+        "holds": sum(one.placebo is Verdict.HOLDS for one in tested),
+        "of": len(tested),
+        "ends": [min(ends), max(ends)] if ends else None,
+    }
+
+
 def main() -> None:
     """Write the file and the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
@@ -109,6 +172,7 @@ def main() -> None:
             found[price] = by_acceptance([trace], cost)
         kept[sampler]["prices"] = list(found)
         kept[sampler]["claims"] = list(rows(found))
+        kept[sampler]["values"] = list(values(found[DRAWN]))
         if sampler == "greedy":
             found[DRAWN].save(args.plot)
     write_atomic(args.out, (json.dumps(kept, ensure_ascii=False, indent=1) + "\n").encode())

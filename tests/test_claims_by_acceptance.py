@@ -13,6 +13,7 @@ from analysis.claims.by_acceptance import acceptance_of, turns
 from analysis.claims.claim import CLAIMS as registry
 from analysis.claims.verdict import Verdict
 from analysis.study import Study
+from benchmarks import ladder
 from traces.errors import UserError
 from traces.synthetic import iid
 from traces.writer import save
@@ -100,7 +101,7 @@ def test_the_table_the_frame_and_the_picture(found, tmp_path):
     said = {row[1]: row[2] for row in found.rows()}
     (constant,) = (words for name, words in said.items() if "faster_than_constant" in name)
     assert constant == "holds up to 48%, not from 79% on"
-    assert found.note().startswith("Acceptance is the share of draft tokens")
+    assert found.note().startswith("Acceptance is the share of output positions")
     assert "bad: 0.479 [" in found.note() and "of 3 claims" in found.note()
     assert sorted(set(found.frame["acceptance"])) == [one.value for one in found.acceptance]
     ax = found.plot("column").axes[0]
@@ -117,6 +118,17 @@ def test_the_table_the_frame_and_the_picture(found, tmp_path):
         found.save(tmp_path / f"map.{end}")
     with pytest.raises(UserError, match="'txt' is none of png, svg, pdf"):
         found.save(tmp_path / "map.txt")
+
+
+def test_statistics_stand_beside_those_of_coin_flips(found):
+    one = {row["claim"]: row for row in ladder.values(found)}["faster_than_constant"]
+    (mine,) = (row for row in found.claims if row[0].claim.name == "faster_than_constant")
+    assert [cell["verdict"] for cell in one["drafts"]] == [str(it.verdict) for it in mine]
+    assert one["drafts"][0]["found"] == mine[0].parts[0].found.text()
+    flips = [part.found for it in mine for part in it.flips if part.expected]
+    ends = [end for found in flips for end in (found.lo, found.hi)]
+    assert one["flips"]["ends"] == [min(ends), max(ends)]
+    assert one["flips"]["holds"] == sum(it.placebo is HOLDS for it in mine)
 
 
 @pytest.mark.usefixtures("few_requests")

@@ -64,6 +64,27 @@ def test_the_atlas_has_every_model():
     assert len(models) == 15 and all(f'"{name}"' in manifest for name in models)
 
 
+@pytest.mark.parametrize("sampler", ["greedy", "sampled"])
+def test_the_ladders_claims_have_their_statistics(sampler):
+    """`python -m benchmarks.ladder` computes them anew."""
+    kept = made_parts.kept("ladder")[sampler]
+    _, _, heads, _, *rows = made_parts.ladder_values(sampler).splitlines()
+    assert heads.count("|") == len(kept["rungs"]) + 3 and heads.endswith("coin flips |")
+    assert len(rows) == len(kept["values"]) > 20
+    cell = re.compile(r"[✓✗?] .*-?\d+\.\d{3} \[-?\d+\.\d{3}, -?\d+\.\d{3}\]|–.*")
+    for row, one in zip(rows, kept["values"], strict=True):
+        claim, *cells, flips = row.strip("| ").split(" | ")
+        assert claim.startswith(f"`{one['claim']}` (") and one["claim"] in CLAIMS
+        assert all(cell.fullmatch(text) for text in cells), cells
+        assert re.match(r"holds on \d of \d|–", flips)
+
+
+def test_the_ladders_drafts_have_their_prices():
+    heads, _, *rows = made_parts.ladder().splitlines()
+    assert "| c by these weights | c on this CPU |" in heads
+    assert any("`q3-g32` | weights rounded to 3 bits | 53 + 57 | 2.4 | 1 |" in row for row in rows)
+
+
 def test_answers_are_whole_blocks():
     answers = made_parts.kept("smollm2-answers")
     found = [block.text for block in blocks(made_parts.answers())]

@@ -77,8 +77,8 @@ class ByAcceptance(Beside):
             f"{name}: {one.text()}" for name, one in zip(self.names, self.acceptance, strict=True)
         ]
         said = (
-            "Acceptance is the share of draft tokens that are accepted where all before them were"
-            f" ({'; '.join(ends)}). From the least to the most accepted draft, {turned} of"
+            "Acceptance is the share of output positions at which the first token of a draft is"
+            f" accepted ({'; '.join(ends)}). From the least to the most accepted draft, {turned} of"
             f" {how_many(len(self.claims), 'claim')} change verdict once, {several} more often."
         )
         return f"{said}\n{super().note()}"

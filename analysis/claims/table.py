@@ -49,6 +49,7 @@ class Finding:
         verdict: on all parts together.
         why: why it cannot be tested, or what it follows from; else empty.
         placebo: the verdict on a placebo of the trace; None where there is none.
+        flips: the statistics on that placebo.
         share: how often it holds on many placebos; empty where that is not known.
     """
 
@@ -58,6 +59,7 @@ class Finding:
     why: str = ""
     placebo: Verdict | None = None
     share: Share = NONE
+    flips: tuple[Part, ...] = ()
 
     @property
     def without_structure(self) -> bool:
@@ -255,8 +257,8 @@ def _beside_null(mine: Finding, null: Evidence | None, known: Mapping[str, Share
     """A finding, with the verdict of the same claim on coin flips if there is one."""
     if null is None or mine.verdict in UNJUDGED:
         return mine
-    share = known.get(mine.claim.name, NONE)
-    return replace(mine, placebo=examine(mine.claim, null).verdict, share=share)
+    share, beside = known.get(mine.claim.name, NONE), examine(mine.claim, null)
+    return replace(mine, placebo=beside.verdict, share=share, flips=beside.parts)
 
 
 def priced_by(at: Evidence) -> str:

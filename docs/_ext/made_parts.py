@@ -87,14 +87,20 @@ def ladder() -> str:
 
     found = kept("ladder")
     first, *_ = found["greedy"]["rungs"]
-    heads = ("draft", "accepted", "outside of loops", "accepted, T = 1", "`oracle`, tokens/step",
-             *(f"best length, {price}" for price in first["best_fixed"]))  # fmt: skip
+    heads = ("draft", "made of the target's", "weights read, MB: own + the target's",
+             "c by these weights", "c on this CPU", "accepted", "outside of loops",
+             "accepted, T = 1", "`oracle`, tokens/step",
+             *(f"best length if {price}" for price in first["best_fixed"]))  # fmt: skip
     sampled = {one["draft"]: one["acceptance"] for one in found["sampled"]["rungs"]}
     rows = []
     for one in found["greedy"]["rungs"]:
         best = (f"{policy}, {gain:.2f}×" for policy, gain in one["best_fixed"].values())
         shares = (one["acceptance"], one["outside_loops"], sampled[one["draft"]])
-        rows.append((f"`{one['draft']}`", *shares, f"{one['oracle']:.2f}", *best))
+        made = one["made_of"].removeprefix("its ") or "a small model, trained on its answers"
+        own, shared = one["weights_mb"]
+        price = (f"{own} + {shared}", f"{one['c_of_weights']:.1f}", f"{one['c_measured']:g}")
+        name = f"`{one['draft']}`"
+        rows.append((name, made, *price, *shares, f"{one['oracle']:.2f}", *best))
     return "\n".join(markdown(heads, rows))
 
 
@@ -124,11 +130,54 @@ def ladder_claims(sampler: str) -> str:
     return "\n".join(markdown(("claim", *found["prices"]), found["claims"]))
 
 
+def ladder_values(sampler: str) -> str:
+    """Each claim's statistic by draft with its interval, and on coin flips, at one price."""
+    from simkit.simulator.display import markdown
+
+    found = kept("ladder")[sampler]
+    shares = (float(one["acceptance"].split()[0]) for one in found["rungs"])
+    heads = (f"`{one['draft']}`, {at:.0%}" for one, at in zip(found["rungs"], shares, strict=True))
+    rows = [_values(**one) for one in found["values"]]
+    table = markdown(("claim: statistic", *heads, "coin flips"), rows)
+    return "\n".join([LEGEND, "", *table])
+
+
+def _values(
+    claim: str, paper: str, measure: str, drafts: list[dict[str, str]], flips: dict[str, Any]
+) -> tuple[str, ...]:
+    """A claim's row; what its statistic is of stands once, where it is the same for all drafts."""
+    of = {one["what"] for one in drafts if one.get("what")}
+    once = f", {of.pop()}" if len(of) == 1 else ""
+    cells = []
+    for one in drafts:
+        what = "" if once else one.get("what", "")
+        words = f"{MARKS[one['verdict']]} {what} {one.get('found', '').strip('–')}"
+        cells.append(_LONGEST.sub("", " ".join(words.split())))
+    said = f"holds on {flips['holds']} of {flips['of']}" if flips["of"] else "–"
+    if flips["ends"]:
+        low, high = flips["ends"]
+        said += f", {low:.3f} to {high:.3f}"
+    return f"`{claim}` ({paper}): {measure}{once}", *cells, said
+
+
 def printed(name: str) -> str:
     """What the command on the page printed."""
     return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
 
 
+MARKS = {
+    "holds": "✓",
+    "does not hold": "✗",
+    "no example here": "✗",
+    "not distinguishable": "?",
+    "cannot be tested": "–",
+}
+_LONGEST = re.compile(r", max_draft=\d+")  # of all fixed lengths
+LEGEND = (
+    "✓ holds; ✗ does not hold, or no example here; ? not distinguishable; – cannot be tested. Where"
+    " several statistics are tested, the one that decides is shown. Coin flips: on how many drafts'"
+    " placebos the claim holds, and the range of its intervals there."
+)
 PRINTED = (
     "carried-over",
     "carried-over-sampled",
@@ -150,6 +199,8 @@ PARTS = {
     "ladder-by-task": Part(ladder_by_task, "docs/_data/ladder.json"),
     "ladder-claims": Part(partial(ladder_claims, "greedy"), "docs/_data/ladder.json"),
     "ladder-claims-sampled": Part(partial(ladder_claims, "sampled"), "docs/_data/ladder.json"),
+    "ladder-values": Part(partial(ladder_values, "greedy"), "docs/_data/ladder.json"),
+    "ladder-values-sampled": Part(partial(ladder_values, "sampled"), "docs/_data/ladder.json"),
     "smollm2-answers": Part(answers, "docs/_data/smollm2-answers.json"),
 }
 
