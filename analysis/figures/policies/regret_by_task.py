@@ -7,6 +7,7 @@ from analysis.figures.drawing.tasks import beside, few_along, mark_size, tasks_o
 from analysis.replays import FAMILIES
 from analysis.series_styles import of_policy
 from analysis.stats import waste
+from analysis.study import MissingError
 from simkit.simulator.arguments import AnyCost
 
 SHOWN = ("fixed", "heuristic", "confidence", "SVIP", "acceptance head", "PACER", "best rate")
@@ -18,6 +19,8 @@ def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """How much more time policies take than the prophet, by task."""
     at, by = plot.under(cost), plot.groups
     found = {name: by.of(at, one) for name, one in plot.tuned(ARMS, cost).items()}
+    if set(found) == {"prophet"}:
+        raise MissingError("no policy but the prophet can be replayed")
     best, masks = found.pop("prophet").total_s, by.masks
     regrets = {
         name: {task: waste.regret(one.total_s[some], best[some]) for task, some in masks.items()}
