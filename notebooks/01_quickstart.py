@@ -160,9 +160,9 @@ figures.frontier(trace, cost=COST)
 
 # %% [markdown]
 # **What it shows.** The intervals hold for all policies at once, so they are wider than those
-# above. Eight of the twelve policies are faster than the best fixed length: the best rate
+# above. Nine of the twelve policies are faster than the best fixed length: the best rate
 # (`rate_optimal`) by 11%, cumulative confidence by 10%, `confidence` by 8%, Draft & Verify by 7%,
-# and the acceptance head, SVIP, AdaEDL and SpecDec++ by 4% to 6%. The intervals of PACER, the
+# and the acceptance head, SVIP, AdaEDL, SpecDec++ and PACER by 3% to 6%. The intervals of the
 # heuristic, llama.cpp's rule and adaptive confidence contain 1. A policy that knows the future would
 # be 1.44 times as fast as the best fixed length, which is above the picture. [Notebook
 # 05](05_comparing_policies.ipynb) explains the comparison. Decisions are timed on the machine that

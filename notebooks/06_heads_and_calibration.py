@@ -87,7 +87,7 @@ pl.DataFrame(
 # %% [markdown]
 # **What it shows.** The draft's own signals are best: its probability has an AUC of 0.88 [0.86,
 # 0.89], its entropy 0.84 [0.82, 0.86]. SpecDec++'s head has 0.76 [0.73, 0.79], the acceptance head
-# 0.73 [0.70, 0.76], and PACER's 0.69 [0.65, 0.73]. The acceptance head reads the draft's state
+# 0.73 [0.70, 0.76], and PACER's 0.68 [0.64, 0.72]. The acceptance head reads the draft's state
 # after the token, and that state is about the next token.
 #
 # **The paper's.** PACER calls the draft's own probabilities unreliable and a head better. Neither
@@ -158,14 +158,15 @@ simkit.replay(trace, tuned.frame["chosen"].unique(maintain_order=True).to_list()
 # %% [markdown]
 # **What it shows.** All are faster than the best fixed length: `cumulative_confidence` by 10%
 # [8%, 12%], `confidence` by 8% [5%, 11%], the acceptance head by 5% [4%, 7%], SpecDec++ by 4%
-# [2%, 7%], and PACER by 2.2% [0.3%, 4.2%]. The rules that read the best signal are the fastest.
+# [2%, 7%], and PACER by 3.0% [1.1%, 4.8%]. The rules that read the best signal are the fastest.
 #
 # The second table has the reasons. Rules without heads draft nearly a fifth less than `fixed(5)`,
 # which saves 5 s. SpecDec++ drafts 23% less, which saves 6.6 s, but 7% more steps cost 3.2 s. The
-# acceptance head and PACER draft nearly as much, but need fewer steps, which saves 3.3 s and 2.6 s.
+# acceptance head drafts nearly as much, but needs fewer steps, which saves 3.3 s. PACER drafts 6%
+# less, which saves 1.6 s, and needs 3% fewer steps, which saves 1.4 s.
 #
 # **The paper's.** PACER is 1.01–1.13 times as fast as the best fixed length (Tables 1 and 5).
-# **Agrees**: 1.022 [1.003, 1.042].
+# **Agrees**: 1.030 [1.011, 1.048].
 #
 # **Caveat.** `COST` has a time of PACER's head only; the other heads are free. A difference between
 # two heads of less than about 2% may come from the seed of their training
@@ -220,7 +221,7 @@ simkit.tune(toy, families)
 figures.runtime_breakdown(toy, cost="measured")
 
 # %% [markdown]
-# **What it shows.** Under PACER's times the best fixed length is `fixed(3)`. PACER is 1.022 [1.004,
+# **What it shows.** Under PACER's times the best fixed length is `fixed(3)`. PACER is 1.024 [1.006,
 # 1.041] times as fast. The acceptance head, 1.010 [0.998, 1.024], and SpecDec++, 1.012 [0.999,
 # 1.027], do not differ measurably from it. `confidence` and `cumulative_confidence`, which ask no
 # head, gain 10% [7%, 12%] and 11% [9%, 13%].
@@ -256,10 +257,10 @@ pl.concat(
 
 # %% [markdown]
 # **What it shows.** If calls are free, the acceptance head is 1.057 [1.040, 1.076] times as fast as
-# the best fixed length, and PACER 1.040 [1.019, 1.061] times. If a call takes a tenth of a draft
-# pass, about as in PACER's paper (0.11), they gain: 1.026 [1.011, 1.042] and 1.025 [1.005,
-# 1.044]. At a fifth neither differs measurably; at a half the acceptance head loses 6%. PACER calls
-# its head less often and loses less.
+# the best fixed length, and PACER 1.033 [1.013, 1.052] times. If a call takes a tenth of a draft
+# pass, about as in PACER's paper (0.11), they gain: 1.026 [1.011, 1.042] and 1.030 [1.012,
+# 1.048]. At a fifth only PACER gains, 1.022 [1.004, 1.039]; at a half the acceptance head loses 6%.
+# PACER calls its head less often and loses less.
 #
 # **The paper's.** The acceptance-head paper calls its head's cost negligible and does not print it.
 # It has to be: here a call that takes a tenth of a draft pass costs half of the gain.

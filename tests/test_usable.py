@@ -56,7 +56,9 @@ def test_a_head_that_scored_less_deep_is_asked_no_deeper():
     assert "drafts up to 4 tokens here, as many as were recorded and scored" in note
     with pytest.raises(DepthError, match=r"depth 5 was not scored; .*; write pacer\(.*max_draft=4"):
         simkit.replay(trace, "pacer", None)
-    deepest = {policy.max_draft for policy in Replays(Study(trace), "measured").within("pacer(block=1:4)")}
+    deepest = {
+        policy.max_draft for policy in Replays(Study(trace), "measured").within("pacer(block=1:4)")
+    }
     assert deepest == {4}
 
 
