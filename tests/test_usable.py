@@ -62,6 +62,16 @@ def test_a_head_that_scored_less_deep_is_asked_no_deeper():
     assert deepest == {4}
 
 
+@pytest.mark.parametrize("deepest", ["8", None, 8.5])
+def test_a_head_s_depth_that_is_no_number_is_refused(deepest):
+    whole = load("reference")
+    table = scores.to_table(whole, scores.load(whole, "pacer"), {"max_draft": deepest})
+    trace = scores.with_table(whole, scores.file_name("pacer"), table)
+    replays = Replays(Study(trace), "measured")
+    with pytest.raises(UserError, match="belong to another trace; write them again"):
+        replays.scored("pacer(block=1:2)")
+
+
 def test_a_longest_draft_that_is_given_is_kept():
     with pytest.raises(DepthError, match=r"svip\(h=3, max_draft=17\): sequence"):
         replay_usable(load("smollm2"), {"own": ["svip(h=3, max_draft=17)"]}, *ALIKE)

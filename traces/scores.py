@@ -211,7 +211,9 @@ def _facts(table: pa.Table) -> dict[str, Any]:
         found = json.loads((table.schema.metadata or {})[_FACTS])
     except (KeyError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    head = found.get("head", {}) if isinstance(found, dict) else None
+    whole = isinstance(head, dict) and isinstance(head.get("max_draft", 0), int)
+    return found if whole else {}
 
 
 def _joined(trace: Trace, key: str) -> np.ndarray:
