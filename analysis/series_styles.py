@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from traces.errors import UserError
@@ -141,6 +142,13 @@ DRAFTERS = {
 }
 """By kind, as their specs name it: of one recording the first of a kind, and the second."""
 
+OTHERS = (
+    SeriesStyle(INK, (5, 1, 0), "-", ""),
+    SeriesStyle("#5D3A1A", (7, 1, 0), "--", "////"),
+    SeriesStyle("#7F7F7F", (8, 1, 22.5), ":", "...."),
+)
+"""Of policies beside those that a picture always shows: of no colour that those have."""
+
 _HUES = tuple(dict.fromkeys(look.hue for look in POLICIES.values()))
 _MARKS = ((5, 1, 0), (7, 1, 0), (8, 1, 22.5), (10, 1, 0), (12, 1, 0))  # stars that no other has
 
@@ -162,6 +170,16 @@ def of_policy(spec: object) -> SeriesStyle:
     """
     name = _name(spec)
     return POLICIES.get(name) or of_name(name)
+
+
+def beside_listed(specs: Iterable[str]) -> dict[str, SeriesStyle]:
+    """The looks of policies that are shown beside listed ones, maybe of the same name.
+
+    Args:
+        specs: by which they are called.
+    """
+    few = zip_longest(specs, OTHERS)
+    return {spec: look or of_name(spec) for spec, look in few if spec is not None}
 
 
 def of_controller(spec: object) -> SeriesStyle:

@@ -13,6 +13,7 @@ from replay_traces import build, with_scores
 from test_lattice import spelled_out
 from trace_files import rewrite
 
+from analysis import serving
 from analysis.claims import check
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
@@ -155,6 +156,63 @@ def test_what_says_nothing_is_left_out_unless_it_is_named(tmp_path, capsys, monk
     assert f"{why[0].upper()}{why[1:]}." in drawn.notes
     strong = iid(6, 40, 0.8, max_draft=16, seed=3)
     assert not FIGURES["step_lengths"].under(strong, COST).nothing
+
+
+def test_other_peoples_prices_are_asked_for(tmp_path, capsys, monkeypatch):
+    """A figure whose default cost is not the trace's own is drawn with a cost, or by its name."""
+    names = ("tree_map", "load_timeline", "position_decay")
+    monkeypatch.setattr(FIGURES, "values", lambda: [FIGURES[name] for name in names])
+    trace = iid(6, 40, 0.8, max_draft=8, seed=3)
+    save(trace, tmp_path / "own")
+    words = ["figures", tmp_path / "own", "--out", tmp_path / "out"]
+    why = f"no cost was given, and its default, {serving.COST}, is not of this trace"
+    ended, out, _ = run(capsys, *words)
+    assert ended == 0 and "1 of 3 figures" in out
+    assert f"load_timeline: skipped: {why} (give --cost, or --only load_timeline)\n" in out
+    assert dict(pictures(Study(trace), None, None).skipped)["load_timeline"] == why
+    assert "load_timeline" not in dict(pictures(Study(trace), COST, None).skipped)
+    assert "2 of 2 figures" in run(capsys, *words, *only("load_timeline", "position_decay"))[1]
+
+
+def only(*names):
+    return [word for name in names for word in ("--only", name)]
+
+
+MORE = ["svip(h=0.3)", "fixed(2:3)"]
+
+
+def test_figures_that_compare_policies_show_more_of_them(tmp_path, capsys):
+    """With --policy only they are drawn; a policy that cannot be replayed does not stop others."""
+    save(iid(12, 30, 0.7, max_draft=8, seed=3), tmp_path / "own")
+    words = ["figures", tmp_path / "own", "--out", tmp_path / "out", "--cost", COST]
+    given = [word for spec in (*MORE, "pacer") for word in ("--policy", spec)]
+    ended, out, _ = run(capsys, *words, *given)
+    compare = sum(entry.compares for entry in FIGURES.values())
+    assert ended == 0 and f"{compare} of {compare} figures" in out
+    assert out.startswith("without pacer: ")
+    for path in (tmp_path / "out").glob("*.parquet"):
+        frame = pl.read_parquet(path)
+        assert "policy" not in frame or set(MORE) <= set(frame["policy"])
+    line = refused_line(capsys, *words, "--policy", "svip", *only("entropy_bound"))
+    assert "do not compare policies: entropy_bound" in line
+    assert "did you mean svip" in refused_line(capsys, *words, "--policy", "sivp")
+
+
+def test_policies_beside_a_figures_own_have_their_own_looks():
+    trace = iid(12, 30, 0.7, max_draft=8, seed=3)
+    drawn = FIGURES["regret_by_task"].under(trace, COST, policies=MORE)
+    handles, labels = drawn.ax.get_legend_handles_labels()
+    looks = [(one.get_color(), one.get_marker()) for one in handles]
+    assert set(MORE) < set(labels) and len(set(looks)) == len(looks)
+    with pytest.raises(UserError, match="entropy_ratio: does not compare policies"):
+        FIGURES["entropy_ratio"].draw("reference", policies=MORE)
+
+
+def test_a_prophet_among_more_policies_is_not_the_best_that_can_be_had():
+    """What can be reached is what policies reach that do not know the future."""
+    trace = iid(12, 30, 0.7, max_draft=8, seed=3)
+    plain = FIGURES["gap_decomposition"].under(trace, COST).frame
+    assert FIGURES["gap_decomposition"].under(trace, COST, policies=["oracle"]).frame.equals(plain)
 
 
 def test_settings_of_pacer_say_nothing_where_one_token_is_best():

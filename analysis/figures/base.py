@@ -10,7 +10,7 @@ none is given.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ from analysis.priced import Priced
 from analysis.study import FirstToken, Study, study_of
 from analysis.trees import tree_study
 from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.registry import Registry
 
@@ -52,6 +53,7 @@ class FigureEntry(NamedTuple):
         drafters: whether it compares drafters, attached to a recording or trained for it.
         trees: whether it shows draft trees.
         grouped: whether it shows tasks one by one, and so can show spans.
+        compares: whether it compares policies, and so can show more of them.
 
     >>> analysis.figures.FIGURES["entropy_bound"].source
     'SVIP Fig. 4 and appendix B'
@@ -66,6 +68,7 @@ class FigureEntry(NamedTuple):
     drafters: bool = False
     trees: bool = False
     grouped: bool = False
+    compares: bool = False
 
     def under(
         self,
@@ -74,6 +77,7 @@ class FigureEntry(NamedTuple):
         width: float | str | None = None,
         style: str | Path | None = None,
         by: By = "task",
+        policies: Sequence[str] = (),
     ) -> Drawn:
         """Draw it under a cost, if it takes one.
 
@@ -83,6 +87,7 @@ class FigureEntry(NamedTuple):
             width: see `figure`.
             style: see `figure`.
             by: see `figure`.
+            policies: see `figure`.
 
         Raises:
             UserError: this trace cannot give it; the message says why.
@@ -90,10 +95,22 @@ class FigureEntry(NamedTuple):
         takes = cost is not None and "cost" in inspect.signature(self.draw).parameters
         options: dict[str, Any] = {"cost": cost} if takes else {}
         options |= {"by": by} if by != "task" else {}
+        options |= {"policies": policies} if policies else {}
         try:
             return self.draw(trace, width=width, style=style, **options)
         except UserError as error:
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
+
+    def unpriced(self, cost: AnyCost | None) -> str:
+        """Why it is left out unless it is asked for: its prices are others'; empty if they are not.
+
+        Args:
+            cost: that was given.
+        """
+        takes = inspect.signature(self.draw).parameters.get("cost")
+        if cost is not None or takes is None or takes.default is None:
+            return ""
+        return f"no cost was given, and its default, {takes.default}, is not of this trace"
 
     def called(self, by: By) -> str:
         """The name of its files, which says what is shown side by side if not tasks."""
@@ -125,7 +142,7 @@ FIGURES: Registry[FigureEntry] = Registry(
 
 
 def figure(
-    source: str, *needs: str, grouped: bool = False, **facts: bool
+    source: str, *needs: str, grouped: bool = False, compares: bool = False, **facts: bool
 ) -> Callable[[Draw], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
@@ -136,6 +153,7 @@ def figure(
         source: see `FigureEntry`.
         needs: columns.
         grouped: it draws `Plot.groups`, and so takes `by`.
+        compares: it draws all that `Plot.tuned` gives, and so takes `policies`.
         facts: `draft_model`, `drafters` and `trees` of `FigureEntry`.
     """
 
@@ -151,22 +169,28 @@ def figure(
             style: str | Path | None = None,
             first_token: FirstToken = "draft",
             by: By = "task",
+            policies: Sequence[str] = (),
             **options: Any,
         ) -> Drawn:
             if by != "task" and not grouped:
                 raise FigureError(f"{name}: does not compare tasks, so it cannot show {by}s")
+            if policies and not compares:
+                raise FigureError(f"{name}: does not compare policies, so it cannot show more")
+            for spec in policies:
+                settings(spec)  # refused by name; what the trace cannot give is left out
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
             times = Priced(own="cost" in takes)
             with on(ax, width, style) as ax, times.watching():
-                plot = Plot(study, ax, by)
+                plot = Plot(study, ax, by, policies)
                 table = draw(plot, **options)
                 notes = _finish(plot, times)
                 table = plot.frame if table is None else table
                 return Drawn(entry.called(by), table, ax, notes, style, plot.nothing)
 
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        entry = FigureEntry(name, drawn, source, what, needs, grouped=grouped, **facts)
+        shown = {"grouped": grouped, "compares": compares}
+        entry = FigureEntry(name, drawn, source, what, needs, **shown, **facts)
         FIGURES.add(name, entry, draw)
         _for_users(entry, draw)
         return drawn
@@ -193,6 +217,7 @@ _SHARED = {
     "style": "the name of a matplotlib style, or a file of its settings.",
     "first_token": "see `simkit.replay`; a study brings its own.",
     "by": 'what is shown side by side: "task", or "span", which `simkit spans` has written.',
+    "policies": "specs to show beside the figure's own policies; one with ranges is tuned.",
 }
 """What the arguments are that figures share."""
 
@@ -206,11 +231,11 @@ _EXAMPLE = """
 
 def _for_users(entry: FigureEntry, draw: Draw) -> None:
     """Give a figure the docstring and the signature of what its users call."""
-    drawn, grouped = entry.draw, entry.grouped
+    drawn = entry.draw
     doc, takes = inspect.cleandoc(draw.__doc__ or ""), inspect.signature(draw).parameters
     head, _, rest = doc.partition("\n\nRaises:")
     head, _, own = head.partition("\n\nArgs:\n")
-    there = {"cost": "cost" in takes, "by": grouped}
+    there = {"cost": "cost" in takes, "by": entry.grouped, "policies": entry.compares}
     kept = [name for name in _SHARED if there.get(name, True)]
     shared = [f"    {name}: {_SHARED[name]}" for name in kept if f"    {name}: " not in own]
     lines = [f"{head}\n\nArgs:", *shared[:2], *([own] if own else []), *shared[2:]]
@@ -220,6 +245,6 @@ def _for_users(entry: FigureEntry, draw: Draw) -> None:
     whole = inspect.signature(drawn, follow_wrapped=False)
     trace, ax, *others = [p for p in whole.parameters.values() if p.kind != p.VAR_KEYWORD]
     mine = [p.replace(kind=p.KEYWORD_ONLY) for p in list(takes.values())[1:]]
-    others = [p for p in others if p.name != "by" or grouped]
+    others = [p for p in others if there.get(p.name, True)]
     parameters = [trace, ax, *mine, *others]
     drawn.__signature__ = whole.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from analysis.figures.drawing.styles import ink
 from analysis.figures.rows import Row, Value, cells, frame, missing
 from analysis.groups import By, Groups
 from analysis.replays import Replayed, Replays, of
+from analysis.series_styles import SeriesStyle, beside_listed, of_policy
 from analysis.stats import Estimate
 from analysis.stats.binned import Curve
 from analysis.study import Study
@@ -37,11 +38,15 @@ class Plot:
         gone: what is left out, with the reason; said behind the notes.
         nothing: why the figure says nothing of this trace; empty if it says something.
         by: what is shown side by side.
+        policies: specs that are tuned and shown beside the figure's own.
     """
 
-    def __init__(self, study: Study, ax: Axes, by: By = "task") -> None:
+    def __init__(
+        self, study: Study, ax: Axes, by: By = "task", policies: Sequence[str] = ()
+    ) -> None:
         self.study = study
         self.by: By = by
+        self.policies = {spec: spec for spec in policies}
         self.ax = ax
         self.rows: list[Row] = []
         self.notes: list[str] = []
@@ -88,10 +93,14 @@ class Plot:
     def tuned(
         self, families: Mapping[str, str | tuple[str, ...]], cost: AnyCost | None = None
     ) -> dict[str, Replayed]:
-        """See `labelled_replays.tuned`; what the trace cannot give is noted."""
-        found, gone = labelled_replays.tuned(self.study, families, cost)
+        """See `labelled_replays.tuned`, of `policies` too; what the trace cannot give is noted."""
+        found, gone = labelled_replays.tuned(self.study, {**families, **self.policies}, cost)
         self.gone += gone
         return found
+
+    def look(self, label: str, spec: str) -> SeriesStyle:
+        """Of a policy its own; of one of `policies` one that the figure's own do not have."""
+        return beside_listed(self.policies).get(label) or of_policy(spec)
 
     def cost_name(self, cost: AnyCost | None) -> str:
         """The cost in words, for the caption; see `labelled_replays.cost_name`."""

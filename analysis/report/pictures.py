@@ -48,22 +48,29 @@ class Pictures(NamedTuple):
 
 
 def pictures(study: Study, cost: AnyCost | None, progress: Progress | None) -> Pictures:
-    """Draw all figures that the trace can give and that say something of it."""
+    """Draw all figures that the trace can give, under its times, and that say something of it."""
     found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
     skipped = []
     for k, entry in enumerate(FIGURES.values(), start=1):
-        try:
-            drawn = entry.under(study, cost)
-            why = drawn.nothing
-        except UserError as error:
-            why = str(error)
-        if why:
+        drawn, why = _drawn(entry, study, cost)
+        if drawn is None:
             skipped.append((entry.name, why))
         else:
             found[_paper(entry)].append(_picture(entry, drawn))
         if progress is not None:
             progress(k, len(FIGURES))
     return Pictures({paper: some for paper, some in found.items() if some}, skipped)
+
+
+def _drawn(entry: FigureEntry, study: Study, cost: AnyCost | None) -> tuple[Drawn | None, str]:
+    """A figure, or why there is none."""
+    if why := entry.unpriced(cost):
+        return None, why
+    try:
+        drawn = entry.under(study, cost)
+    except UserError as error:
+        return None, str(error)
+    return (None, drawn.nothing) if drawn.nothing else (drawn, "")
 
 
 def _paper(entry: FigureEntry) -> str:

@@ -76,6 +76,16 @@ Only = Annotated[
         autocompletion=complete.figures,
     ),
 ]
+FigurePolicies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC",
+        help="Also compare this policy; one with ranges is tuned. Repeat it for several. Only"
+        " figures that compare policies are then drawn.",
+        show_default=False,
+        autocompletion=complete.policies,
+    ),
+]
 
 
 class _Look(NamedTuple):
@@ -85,6 +95,13 @@ class _Look(NamedTuple):
     width: float
     dpi: float
     style: str | None
+
+
+class _Shown(NamedTuple):
+    """What is shown side by side, and the policies that are shown too."""
+
+    by: Beside
+    policies: tuple[str, ...]
 
 
 def figures(
@@ -101,6 +118,7 @@ def figures(
     ] = None,
     only: Only = None,
     cost: Cost = None,
+    policy: FigurePolicies = None,
     drafter: Drafter = None,
     first_token: First = "draft",
     by: SideBySide = "task",
@@ -114,7 +132,8 @@ def figures(
     from traces.errors import UserError
     from traces.urls import refuse_url
 
-    chosen = _chosen(only or [], by)
+    shown = _Shown(by, tuple(dict.fromkeys(policy or ())))
+    chosen = _chosen(only or [], shown)
     if list_:
         return _list(chosen)
     if trace is None or out is None:
@@ -129,7 +148,8 @@ def figures(
     if out.is_dir():
         check_option("--out", files[0])
     study = _study(drafted(trace, drafter), cost, first_token, by)
-    _draw(chosen, study, out, cost, look, by, asked=bool(only))
+    shown = shown._replace(policies=_replayed(study, cost, shown.policies))
+    _draw(chosen, study, out, cost, look, shown, asked=bool(only))
 
 
 def _look(
@@ -158,26 +178,42 @@ def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> 
     return study
 
 
+def _replayed(study: Study, cost: str | None, policies: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the trace can give, which figures find kept; a line for each other."""
+    from analysis.labelled_replays import tuned
+
+    if not policies:
+        return ()
+    found, why = tuned(study, {spec: spec for spec in policies}, cost)
+    for line in why:
+        typer.echo(f"{line[0].lower()}{line[1:]}")
+    return tuple(found)
+
+
 def _draw(
     chosen: list[FigureEntry],
     study: Study,
     out: Path,
     cost: str | None,
     look: _Look,
-    by: Beside,
+    shown: _Shown,
     asked: bool,
 ) -> None:
     """Draw and write all that the trace can give, one line each; what it cannot give comes last.
 
-    Figures that say nothing of the trace are left out, unless they were asked for by name.
+    Figures that say nothing of the trace, or under prices that nobody gave, are left out, unless
+    they were asked for by name.
     """
     from traces.errors import UserError
 
     skipped, noted = {}, 0
     for entry in chosen:
         begun = time.perf_counter()
+        if not asked and (why := entry.unpriced(cost)):
+            skipped[entry.name] = f"{why} (give --cost, or --only {entry.name})"
+            continue
         try:
-            found = entry.under(study, cost, look.width, look.style, by)
+            found = entry.under(study, cost, look.width, look.style, *shown)
         except UserError as error:
             skipped[entry.name] = str(error)
             continue
@@ -187,7 +223,7 @@ def _draw(
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)
         notes = f", notes: {len(found.notes)}" if found.notes else ""
-        typer.echo(f"{entry.called(by)}: {time.perf_counter() - begun:.1f} s{notes}")
+        typer.echo(f"{entry.called(shown.by)}: {time.perf_counter() - begun:.1f} s{notes}")
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {study.trace.place}: {why}")
@@ -205,15 +241,17 @@ def _list(chosen: list[FigureEntry]) -> None:
         typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
 
 
-def _chosen(only: list[str], by: Beside) -> list[FigureEntry]:
+def _chosen(only: list[str], shown: _Shown) -> list[FigureEntry]:
     from analysis.figures import FIGURES
     from traces.errors import UserError
 
     chosen = [FIGURES[name] for name in dict.fromkeys(only)] or list(FIGURES.values())
-    if by == "task":
-        return chosen
-    grouped = [entry for entry in chosen if entry.grouped]
-    if only and len(grouped) < len(chosen):
-        left = ", ".join(entry.name for entry in chosen if not entry.grouped)
-        raise UserError(f"--by span: these figures cannot show spans: {left}")
-    return grouped
+    for wanted, can, what in (
+        (shown.by != "task", "grouped", f"--by {shown.by}: these figures cannot show spans"),
+        (bool(shown.policies), "compares", "--policy: these figures do not compare policies"),
+    ):
+        left = [entry.name for entry in chosen if wanted and not getattr(entry, can)]
+        if only and left:
+            raise UserError(f"{what}: {', '.join(left)}")
+        chosen = [entry for entry in chosen if entry.name not in left]
+    return chosen

@@ -13,14 +13,14 @@ from analysis.figures.rows import Row, cells
 from analysis.labelled_replays import against_fixed, choices, chosen, held_for
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES
-from analysis.series_styles import SeriesStyle, of_policy
+from analysis.series_styles import SeriesStyle
 from analysis.stats import Estimate, clusters
 from simkit.simulator.arguments import AnyCost
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
 
 
-@figure("PACER Table 3")
+@figure("PACER Table 3", compares=True)
 def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     """Speed and τ of dynamic policies, each relative to the best fixed draft length.
 
@@ -37,7 +37,7 @@ def dynamic_policies(plot: Plot, cost: AnyCost | None = None) -> None:
     ratios = {name: _ratio(one.counts, base.counts) for name, one in found.items()}
     plot.missing([*speeds.values(), *ratios.values()])
     for name, one in found.items():
-        look, x, y = of_policy(one.spec), ratios[name], speeds[name]
+        look, x, y = plot.look(name, one.spec), ratios[name], speeds[name]
         row: Row = {"policy": name, "setting": one.spec} | _mark(plot, look, name, x, y)
         row |= cells(y, "speed") | cells(x, "tau_ratio") | tau_cells(one.counts, free.get(name))
         if free:
@@ -65,7 +65,7 @@ def _mark(plot: Plot, look: SeriesStyle, name: str, x: Estimate, y: Estimate) ->
     """A policy with its bars, and hollow what the paper has of it, which is given for its row."""
     ends = zip(("xerr", "yerr"), (x, y), strict=True)
     bars = {end: np.reshape(reach(e), (2, 1)) for end, e in ends if e.lo is not None}
-    how = {"fmt": look.marker, "color": look.color, "label": name}
+    how = {"fmt": "", "label": name, **look.dots}
     plot.ax.errorbar(x.value or 0.0, y.value or 0.0, **bars, **how)
     if name not in TABLE_3.rows:
         return {}

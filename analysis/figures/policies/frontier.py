@@ -14,7 +14,7 @@ from analysis.figures.drawing.styles import GREY, ink, paper, small
 from analysis.figures.rows import cells, text
 from analysis.labelled_replays import HINDSIGHT, against_fixed, choices, chosen, held_for
 from analysis.replays import FAMILIES
-from analysis.series_styles import Look, of_policy
+from analysis.series_styles import Look, SeriesStyle
 from analysis.stats import waste
 from simkit.simulator.arguments import AnyCost
 
@@ -22,7 +22,7 @@ LEADER: Look = {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3}
 LEADER |= {"color": GREY, "linewidth": 0.5}
 
 
-@figure("new")
+@figure("new", compares=True)
 def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     """Speed of every policy, by the share of its time that emits no token."""
     found = plot.tuned(FAMILIES | HINDSIGHT, cost)
@@ -37,7 +37,7 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     for row in sorted(rows, key=lambda r: (r["overhead"] or 0.0, -(r["speed"] or 0.0))):
         row["frontier"] = not row["hindsight"] and (row["speed"] or 0.0) > best
         best = row["speed"] if row["frontier"] else best
-    _draw(plot.ax, rows)
+    _draw(plot.ax, rows, {row["policy"]: plot.look(row["policy"], row["setting"]) for row in rows})
     plot.rows += rows
     plot.missing(speeds.values())
     hindsight = [f"{name} {text(e, '.2f')}" for name, e in speeds.items() if name in HINDSIGHT]
@@ -50,7 +50,7 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     )
 
 
-def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw(ax: Axes, rows: list[dict[str, Any]], looks: dict[str, SeriesStyle]) -> None:
     edge = sorted((r["overhead"], r["speed"]) for r in rows if r["frontier"])
     ax.plot(*zip(*edge, strict=True), color=ink(), linewidth=0.8, linestyle="--", zorder=1)
     for row in rows:
@@ -61,8 +61,7 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
             lo, hi = row.get(f"{name}_lo"), row.get(f"{name}_hi")
             if lo is not None and hi is not None:
                 bars[axis] = np.maximum(0, [[row[name] - lo], [hi - row[name]]])
-        look = of_policy(row["setting"])
-        how: Look = {"fmt": "", "elinewidth": 0.7, "mec": paper(), **look.dots}
+        how: Look = {"fmt": "", "elinewidth": 0.7, "mec": paper(), **looks[row["policy"]].dots}
         how |= {"markersize": 6.5 if width_of(ax) >= NARROW else 4.5, "markeredgewidth": 0.4}
         ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how)
     ax.axhline(1, color=ink(), linewidth=0.8)
@@ -72,19 +71,19 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
     shown = [row for row in rows if not row["hindsight"]]
     if width_of(ax) < NARROW:
         ax.locator_params(axis="x", nbins=4)
-        _legend(ax, shown)
+        _legend(ax, shown, looks)
     else:
-        _name(ax, shown)
+        _name(ax, shown, looks)
 
 
-def _legend(ax: Axes, rows: list[dict[str, Any]]) -> None:
+def _legend(ax: Axes, rows: list[dict[str, Any]], looks: dict[str, SeriesStyle]) -> None:
     """Names under the axes, from the fastest on."""
     for row in sorted(rows, key=lambda row: -row["speed"]):
-        ax.plot([], [], label=row["policy"], **of_policy(row["setting"]).dots)
+        ax.plot([], [], label=row["policy"], **looks[row["policy"]].dots)
     below(ax)
 
 
-def _name(ax: Axes, rows: list[dict[str, Any]]) -> None:
+def _name(ax: Axes, rows: list[dict[str, Any]], looks: dict[str, SeriesStyle]) -> None:
     """Names in a column beside the axes, each about as high as its point, with its mark."""
     high = 0.65 * 72 * height_of(ax)
     low, top = ax.get_ylim()
@@ -95,7 +94,7 @@ def _name(ax: Axes, rows: list[dict[str, Any]]) -> None:
     for row, height in zip(order, spread(at, 1.35 * small() / high), strict=True):
         point = row["overhead"] or 0.0, row["speed"]
         ax.annotate("", point, (1.035, height), "data", "axes fraction", arrowprops=LEADER)
-        ax.plot(1.05, height, **of_policy(row["setting"]).dots, **line)
+        ax.plot(1.05, height, **looks[row["policy"]].dots, **line)
         ax.text(
             1.075, height, row["policy"], fontsize=small(), va="center", transform=line["transform"]
         )

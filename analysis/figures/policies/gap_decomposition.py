@@ -27,7 +27,7 @@ MEANING = {
 }
 
 
-@figure("new", grouped=True)
+@figure("new", grouped=True, compares=True)
 def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
     """Time between the tuned fixed length and the prophet: saved, decision cost, unreachable."""
     ax, each = plot.ax, plot.tuned(FAMILIES, cost)
@@ -35,7 +35,8 @@ def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
         plot.nothing = (
             "no rule that looks at the drafts can be replayed, so what is out of reach is not known"
         )
-    whole = tuple(FAMILIES[name] for name in each)
+    real = [name for name, one in each.items() if not one.policy.needs_future]
+    whole = tuple((FAMILIES | plot.policies)[name] for name in real)
     wanted = {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}
     found, _ = tuned(plot.study, wanted, cost)
     at, by = plot.under(cost), plot.groups

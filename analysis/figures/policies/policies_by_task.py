@@ -12,12 +12,16 @@ from analysis.figures.measures import tau_cells
 from analysis.figures.pacer.dynamic_policies import SHOWN
 from analysis.figures.rows import cells
 from analysis.replays import FAMILIES, Replayed, Replays
-from analysis.series_styles import SeriesStyle, drafters_of, of_policy
+from analysis.series_styles import SeriesStyle, drafters_of
 from analysis.speeds import speedup
 from simkit.simulator.arguments import AnyCost
 
 
-@figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1", grouped=True)
+@figure(
+    "SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1",
+    grouped=True,
+    compares=True,
+)
 def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """Speedup of the papers' policies over the target alone, by task.
 
@@ -27,7 +31,7 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """
     found, at = plot.tuned({name: FAMILIES[name] for name in SHOWN}, cost), plot.under(cost)
     found |= _looked_up(at, found)
-    by, looks, n = plot.groups, _looks(at, found), len(found)
+    by, looks, n = plot.groups, _looks(plot, found), len(found)
     masks, free = by.masks, outside_loops.if_any(at, found) if plot.by == "task" else {}
     found = {name: by.of(at, one) for name, one in found.items()}
     speeds = {
@@ -69,11 +73,11 @@ def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed
     return {name: token_drafters.alone(at, name), f"{name}, then PACER": both.replayed}
 
 
-def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, SeriesStyle]:
+def _looks(plot: Plot, found: Mapping[str, Replayed]) -> dict[str, SeriesStyle]:
     """Of policies their own; of a lookup that of the drafter, before a model that of a route."""
-    drafters = drafters_of(at.trace)
+    drafters = drafters_of(plot.trace)
     return {
         name: drafters.get(name)
-        or of_policy("route" if name.endswith(", then PACER") else one.spec)
+        or plot.look(name, "route" if name.endswith(", then PACER") else one.spec)
         for name, one in found.items()
     }

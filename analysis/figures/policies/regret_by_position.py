@@ -9,13 +9,12 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.policies.regret_by_task import ARMS
 from analysis.labelled_replays import chosen
 from analysis.replays import folds
-from analysis.series_styles import of_policy
 from analysis.stats import waste
 from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
 
 
-@figure("new")
+@figure("new", compares=True)
 def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -> None:
     """How much more time policies take than the prophet, by position in the output.
 
@@ -39,7 +38,7 @@ def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -
             {"policy": name, "setting": found[name].spec, "from": int(low), "to": int(end) - 1}
             for low, end in zip(edges[:-1], edges[1:], strict=True)
         ]
-        drawn = {"of": of, "label": name, **of_policy(found[name].spec).line}
+        drawn = {"of": of, "label": name, **plot.look(name, found[name].spec).line}
         plot.series(place, values, facts, "regret", **drawn)
     plot.ax.set(xlabel="position in the output, tokens", ylabel="time ÷ prophet's time − 1")
     plot.ax.set_ylim(0)

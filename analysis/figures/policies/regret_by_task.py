@@ -5,7 +5,6 @@ from __future__ import annotations
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.tasks import beside, few_along, mark_size, tasks_on
 from analysis.replays import FAMILIES
-from analysis.series_styles import of_policy
 from analysis.stats import waste
 from analysis.study import MissingError
 from simkit.simulator.arguments import AnyCost
@@ -14,7 +13,7 @@ SHOWN = ("fixed", "heuristic", "confidence", "SVIP", "acceptance head", "PACER",
 ARMS = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
 
 
-@figure("new", grouped=True)
+@figure("new", grouped=True, compares=True)
 def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """How much more time policies take than the prophet, by task."""
     at, by = plot.under(cost), plot.groups
@@ -30,7 +29,7 @@ def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     shown, which = few_along(plot.ax, {task: e.value for task, e in first.items()}, plot.by)
     size = mark_size(plot.ax, len(shown), len(found))
     for k, (name, one) in enumerate(found.items()):
-        drawn = {"label": name, "markersize": size, **of_policy(one.spec).dots}
+        drawn = {"label": name, "markersize": size, **plot.look(name, one.spec).dots}
         here = [regrets[name][task] for task in shown]
         plot.points(beside(len(shown), k, len(found), 0.11), here, shown, **drawn)
         facts = [{"policy": name, plot.by: group, "setting": one.spec} for group in masks]
