@@ -1,10 +1,11 @@
 """What docs/ladder.md shows: drafts of one model, and at which acceptance each claim holds.
 
-``python -m benchmarks.ladder -o docs/_data/ladder.json --plot docs/ladder.png``
+``python -m benchmarks.ladder -o docs/_data/ladder.json --plot docs/ladder.png --panels FILE``
 
 Of `ladder` and `ladder-sampled`: how often each draft is accepted, by task and outside of loops,
 what the best policy can get of it, and claims at several prices of a draft token, at one of them
-with their statistics. Seven minutes.
+with their statistics; and how often two drafts that are made otherwise, of similar acceptance, give
+the same verdict. Seven minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ import numpy as np
 
 import simkit
 from analysis.claims import ByAcceptance, by_acceptance
-from analysis.claims.by_acceptance import acceptance_of
-from analysis.claims.claim import Part
+from analysis.claims.by_acceptance import acceptance_of, decided, flips_of, shown
 from analysis.claims.table import Finding
 from analysis.claims.verdict import UNJUDGED, Verdict
 from analysis.stats import Estimate, clusters
@@ -45,6 +45,7 @@ WEIGHTS_MB = {
     "q4-g64": (60, 57),
 }
 """Weights that a draft pass reads: the draft's own, and the target's (float16)."""
+ALIKE = ("pruned15", "q2-g16")  # trained, and rounded
 TARGET_MB = 269
 MEASURED_C = {"exit8": 2.4, "distilled": 15.8, "pruned15": 1.6}
 """Seconds of a target pass over those of a draft pass, on a CPU; copies, in float16, have 1."""
@@ -131,23 +132,16 @@ def values(found: ByAcceptance) -> Iterator[dict[str, Any]]:
 
 def _value(one: Finding) -> dict[str, str]:
     """A verdict, and the statistic that decides it."""
-    shown = _shown(one)
-    said = {"what": shown.what, "found": shown.found.text()} if shown else {}
+    part = shown(one)
+    said = {"what": part.what, "found": part.found.text()} if part else {}
     return {"verdict": str(one.verdict)} | said
-
-
-def _shown(one: Finding) -> Part | None:
-    """The statistic that decides a verdict; None where nothing was computed."""
-    return next((part for part in one.deciding() if part.expected), None)
 
 
 def _flips(some: tuple[Finding, ...]) -> dict[str, Any]:
     """On how many drafts' placebos a claim holds, and how far what `_value` shows goes there."""
     tested = [one for one in some if one.placebo not in (None, *UNJUDGED)]
-    shown = [(one, one.parts.index(part)) for one in tested if (part := _shown(one))]
-    alike = [(one, k) for one, k in shown if len(one.flips) == len(one.parts)]
-    found = [one.flips[k].found for one, k in alike]
-    ends = [end for one in found for end in (one.lo, one.hi) if end is not None]
+    found = [flips_of(one, part) for one in tested if (part := shown(one))]
+    ends = [end for one in found if one for end in (one.lo, one.hi) if end is not None]
     return {
         "holds": sum(one.placebo is Verdict.HOLDS for one in tested),
         "of": len(tested),
@@ -155,11 +149,25 @@ def _flips(some: tuple[Finding, ...]) -> dict[str, Any]:
     }
 
 
+def alike(found: dict[str, ByAcceptance]) -> tuple[int, list[str]]:
+    """In how many cases, a claim at a price, both of `ALIKE` decide, and in which otherwise."""
+    cases, differ = 0, []
+    for price, some in found.items():
+        one, other = (some.of[some.names.index(name)].of for name in ALIKE)
+        for a, b in zip(one, other, strict=True):
+            said = decided(a.verdict), decided(b.verdict)
+            if None not in said:
+                cases += 1
+                differ += [f"`{a.claim.name}`, {price}"] if len(set(said)) > 1 else []
+    return cases, differ
+
+
 def main() -> None:
     """Write the file and the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--plot", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--panels", type=Path, required=True, metavar="FILE")
     args = parser.parse_args()
     kept: dict[str, Any] = {}
     for sampler, name in TRACES.items():
@@ -173,8 +181,10 @@ def main() -> None:
         kept[sampler]["prices"] = list(found)
         kept[sampler]["claims"] = list(rows(found))
         kept[sampler]["values"] = list(values(found[DRAWN]))
+        kept[sampler]["alike"] = alike(found)
         if sampler == "greedy":
             found[DRAWN].save(args.plot)
+            found[DRAWN].save(args.panels, panels=True)
     write_atomic(args.out, (json.dumps(kept, ensure_ascii=False, indent=1) + "\n").encode())
 
 

@@ -53,7 +53,7 @@ def main() -> None:
 def timed(trace: Path, workers: int) -> tuple[float, Sweep]:
     """Wall-clock seconds of a sweep by so many workers, and its rows."""
     start = time.perf_counter()
-    found = simkit.sweep(trace, list(SPECS), COST, threads=workers, ray="local")
+    found = simkit.sweep(trace, list(SPECS), COST, workers=workers, ray="local")
     return time.perf_counter() - start, found
 
 

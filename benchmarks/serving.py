@@ -68,7 +68,7 @@ def served(trace: Trace, spec: str, concurrency: int, requests: int) -> Served:
         concurrency=concurrency,
         requests=requests,
         seeds=1,
-        threads=1,
+        workers=1,
         engine=Engine(64),
     )
     found.records()

@@ -65,7 +65,7 @@ def prepare(positions: int, max_draft: int) -> Trace:
 def sweep_s(trace: Trace, spec: str, threads: int) -> tuple[float, float]:
     """Seconds of a sweep, data frame included, and its seconds of processor time."""
     started, cpu = time.perf_counter(), time.process_time()
-    frame = simkit.sweep(trace, spec, COST, by="task", threads=threads).frame
+    frame = simkit.sweep(trace, spec, COST, by="task", workers=threads).frame
     spent = time.perf_counter() - started, time.process_time() - cpu
     assert frame["speedup"].is_not_nan().all()
     return spent

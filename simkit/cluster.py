@@ -213,7 +213,7 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Cluster 
         yield None
         return
     if workers is not None and workers < 1:
-        raise ClusterError(f"threads must be at least 1, not {workers}")
+        raise ClusterError(f"workers must be at least 1, not {workers}")
     with _environment():
         ray = _imported()
         ours = not ray.is_initialized()

@@ -131,6 +131,32 @@ def test_statistics_stand_beside_those_of_coin_flips(found):
     assert one["flips"]["holds"] == sum(it.placebo is HOLDS for it in mine)
 
 
+def test_a_panel_shows_a_claims_statistic_where_it_holds_and_coin_flips(found):
+    """What the table of values has, drawn: a mark and an interval for each draft."""
+    figure = found.panels("page")
+    axes = {ax.get_title(loc="left"): ax for ax in figure.axes if ax.get_title(loc="left")}
+    kept = {row["claim"]: row for row in ladder.values(found)}
+    assert list(axes) == list(kept)
+    mine = next(row for row in found.claims if row[0].claim.name == "faster_than_constant")
+    drawn = [line.get_xydata().tolist() for line in axes["faster_than_constant"].lines]
+    for at, one in zip(found.acceptance, mine, strict=True):
+        value = one.parts[0].found
+        assert [[at.value, value.value]] in drawn
+        for ends in (value, one.flips[0].found):
+            assert [[at.value, ends.lo], [at.value, ends.hi]] in drawn
+    shaded = axes["faster_than_constant"].patches[0].get_extents()
+    assert axes["faster_than_constant"].transData.inverted().transform(shaded)[0, 1] == 1
+
+
+def test_drafts_of_similar_acceptance_are_counted_where_both_decide(found, monkeypatch):
+    monkeypatch.setattr(ladder, "ALIKE", ("bad", "best"))
+    cases, differ = ladder.alike({"c = 10": found, "c = 5": found})
+    decides = {HOLDS, FAILS, Verdict.NO_EXAMPLE}
+    both = [row for row in found.claims if {row[0].verdict, row[2].verdict} <= decides]
+    assert cases == 2 * len(both) > 0
+    assert differ[0] == "`faster_than_constant`, c = 10" and len(differ) % 2 == 0
+
+
 @pytest.mark.usefixtures("few_requests")
 def test_the_command(pairs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(registry, "values", lambda: ASKED)
@@ -139,17 +165,28 @@ def test_the_command(pairs, tmp_path, capsys, monkeypatch):
     one, *others = [tmp_path / name for name in pairs]
     words = ["claims", one, *(w for other in others for w in ("--beside", other)), "--cost", COST]
     words += ["--by", "acceptance"]
-    ended, out, said = run(capsys, *words, "--format", "json", "--plot", tmp_path / "map.svg")
+    ended, out, said = run(
+        capsys,
+        *words,
+        "--format",
+        "json",
+        "--plot",
+        tmp_path / "map.svg",
+        "--panels",
+        tmp_path / "panels.svg",
+    )
     assert ended == 0, said
     (first, *_) = json.loads(out)
     assert list(first["acceptance"]) == ["bad", "good", "best"]
-    assert (tmp_path / "map.svg").read_text().startswith("<?xml")
+    texts = [(tmp_path / name).read_text() for name in ("map.svg", "panels.svg")]
+    assert all(text.startswith("<?xml") for text in texts) and len(set(texts)) == 2
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--plot", "x.svg"], "--plot cannot be used with --by trace"),
+        (["--panels", "x.svg"], "--panels cannot be used with --by trace"),
         (
             ["--by", "acceptance", "--beside", "reference", "--sampled", "x"],
             "--sampled cannot be used with --by acceptance",

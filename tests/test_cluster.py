@@ -69,7 +69,7 @@ def test_serving_is_the_same_to_the_bit(ray):
     chosen = ["ema(3)", "static(2)", "prophet(4)"]
     for load, threads in (({"concurrency": [1, 8]}, 2), ({"arrivals": np.linspace(0, 2, 40)}, 1)):
         here = serving.serve("reference", chosen, **given, **load)
-        there = serving.serve("reference", chosen, **given, **load, ray="local", threads=threads)
+        there = serving.serve("reference", chosen, **given, **load, ray="local", workers=threads)
         assert here.frame.equals(there.frame)
         assert here.requests().equals(there.requests())
 
@@ -115,7 +115,7 @@ def test_a_sweep_goes_on_when_a_worker_is_killed(ray, tmp_path, monkeypatch):
 
     wanted = simkit.sweep("reference", [dying, *SPECS], COST)
     assert not mark.exists()
-    found = simkit.sweep("reference", [dying, *SPECS], COST, ray="local", threads=1)
+    found = simkit.sweep("reference", [dying, *SPECS], COST, ray="local", workers=1)
     assert mark.exists()
     assert wanted.frame.equals(found.frame)
 
@@ -162,8 +162,8 @@ def test_a_users_error_is_not_tried_again(ray, tmp_path):
 
 def test_an_error_is_the_line_that_it_is_without(ray, capsys):
     given = ["sweep", "reference", "--policy", "fixed(1)", "--policy", "fixed(300)"]
-    there = refused(capsys, *given, "--ray", "local", "--threads", "1")
-    assert refused(capsys, *given, "--threads", "1") == there
+    there = refused(capsys, *given, "--ray", "local", "--workers", "1")
+    assert refused(capsys, *given, "--workers", "1") == there
 
 
 def test_a_node_that_does_not_see_the_trace_says_so(ray, tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_node_that_does_not_see_the_trace_says_so(ray, tmp_path, monkeypatch):
 
     monkeypatch.setattr(engine, "_opened", elsewhere)
     with pytest.raises(simkit.errors.UserError, match="no such trace on .*, where a worker runs"):
-        simkit.sweep("reference", "fixed(1)", ray="local", threads=1)
+        simkit.sweep("reference", "fixed(1)", ray="local", workers=1)
 
 
 def test_a_trace_in_memory_is_refused(ray):

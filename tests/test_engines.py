@@ -330,7 +330,7 @@ def test_what_replaces_a_controller_is_served_beside_it():
     cost = "linear(draft_s=0.001, draft_per_token_s=0.00002, target_s=0.02,"
     cost += " target_per_token_s=0.0003)"
     served = simkit.serve(
-        "reference", [made, "static(1)", "static(2)", "static(3)"], cost, concurrency=32, threads=1
+        "reference", [made, "static(1)", "static(2)", "static(3)"], cost, concurrency=32, workers=1
     )
     rows = served.records()
     found = write("vllm", controller=made, cost=cost, concurrency=32)

@@ -38,7 +38,7 @@ def made(trace, plan, concurrency, slower=None, policy_s=0.0):
             requests=None,
             drawn=False,
             seeds=1,
-            threads=1,
+            workers=1,
         )
         factor = (slower or {}).get(number, 1.0)
         rows = logged(next(iter(found)), factor, policy_s)

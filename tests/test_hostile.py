@@ -162,13 +162,13 @@ VALUES = (
     *(float("nan"), float("inf"), -float("inf"), -1, 0, 0.5, True, False, 1e300, -1e300, 10**20),
     *(-(10**20), 2**31, 2**63, "x", "", [], {}),
 )
-SERVED = {"rate": 5.0, "requests": 3, "seeds": 1, "threads": 1}
+SERVED = {"rate": 5.0, "requests": 3, "seeds": 1, "workers": 1}
 FUNCTIONS = {
     **{
         f"serve {name}": lambda trace, value, name=name: serving.serve(
             trace, "static(2)", COST_OBJECT, **{**SERVED, name: value}
         )
-        for name in ("rate", "requests", "seeds", "threads", "confidence")
+        for name in ("rate", "requests", "seeds", "workers", "confidence")
     },
     **{
         f"serve {name}": lambda trace, value, name=name: serving.serve(
@@ -190,15 +190,15 @@ FUNCTIONS = {
     },
     **{
         f"tune {name}": lambda trace, value, name=name: simkit.tune(
-            trace, "fixed(1:2)", COST_OBJECT, **{"folds": 2, "deals": 1, "threads": 1, name: value}
+            trace, "fixed(1:2)", COST_OBJECT, **{"folds": 2, "deals": 1, "workers": 1, name: value}
         )
-        for name in ("folds", "deals", "seed", "confidence", "threads")
+        for name in ("folds", "deals", "seed", "confidence", "workers")
     },
     **{
         f"sweep {name}": lambda trace, value, name=name: simkit.sweep(
-            trace, "fixed(1:2)", COST_OBJECT, **{"threads": 1, name: value}
+            trace, "fixed(1:2)", COST_OBJECT, **{"workers": 1, name: value}
         )
-        for name in ("confidence", "threads")
+        for name in ("confidence", "workers")
     },
 }
 

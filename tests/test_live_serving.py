@@ -87,7 +87,7 @@ def simulated(trace, controller, concurrency, first="draft"):
         drawn=False,
         seeds=1,
         first_token=first,
-        threads=1,
+        workers=1,
     )
     return next(iter(found))
 

@@ -131,7 +131,7 @@ def test_what_is_called_when(trace):
 
 
 def test_states_of_replays_are_apart(trace):
-    both = simkit.sweep(trace, [Longer, longer, unsure], COST, threads=2)
+    both = simkit.sweep(trace, [Longer, longer, unsure], COST, workers=2)
     by_name = {row["policy"]: [row[name] for name in SAME] for row in both.records()}
     assert by_name["Longer"] == by_name["longer"] == counts(trace, Longer)
 

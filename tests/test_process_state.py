@@ -66,7 +66,7 @@ def train(trace):
 
 CALLS = {
     "replay": lambda trace: simkit.replay(trace, ["fixed(2)", lambda depth, row: depth > 2], COST),
-    "sweep": lambda trace: simkit.sweep(trace, "fixed(1:3)", COST, threads=2),
+    "sweep": lambda trace: simkit.sweep(trace, "fixed(1:3)", COST, workers=2),
     "tune": lambda trace: simkit.tune(trace, "fixed(1:3)", COST),
     "serve": lambda trace: simkit.serve(trace, lambda view: 2, COST, concurrency=2, requests=4),
     "figure": lambda trace: analysis.figures.entropy_length(trace),

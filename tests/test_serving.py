@@ -219,7 +219,7 @@ def test_no_controller_sees_a_draft_before_it_is_made_nor_the_future(trace, monk
     for stub, slot in zip(("_decide", "_choose", "_observe"), vars(slots).values(), strict=True):
         monkeypatch.setattr(loop, stub, watched(slot))
     monkeypatch.setattr(loop, "_loop", lambda params: loop.iterate)
-    serve(trace, "budget(3)", COST, concurrency=2, requests=3, seeds=1, threads=1)
+    serve(trace, "budget(3)", COST, concurrency=2, requests=3, seeds=1, workers=1)
     assert len(seen) > 30
     assert set(seen) == {
         ("_decide", False, False),

@@ -52,7 +52,7 @@ def test_time_is_counted_from_the_first_run_on(monkeypatch):
 
     monkeypatch.setattr(progress, "bar", bar)
     with progress.settings_bar("runs") as told:
-        given = {"concurrency": 2, "requests": 4, "seeds": 3, "threads": 1}
+        given = {"concurrency": 2, "requests": 4, "seeds": 3, "workers": 1}
         serving.serve("reference", "none", ATLAS, progress=told, **given)
     assert moved == [("reset", 3), (1, 3), (2, 3), (3, 3)]
 
@@ -294,7 +294,7 @@ class Counting(Plain):
 
 def test_runs_of_one_object_do_not_meet():
     given = dict(cost=ATLAS, concurrency=[2, 5], requests=20, seeds=3)
-    one, many = (serving.serve("reference", Counting(), threads=n, **given) for n in (1, 4))
+    one, many = (serving.serve("reference", Counting(), workers=n, **given) for n in (1, 4))
     assert one.seeds["tokens_s"].to_list() == many.seeds["tokens_s"].to_list()
 
 

@@ -17,6 +17,6 @@ def test_threads_give_what_one_gives():
         engine=Engine(64),
     )
     chosen = ["budget(5)", "ema(3)", "static(2)"]
-    one, many = (serving.serve("reference", chosen, threads=n, **given) for n in (1, 4))
+    one, many = (serving.serve("reference", chosen, workers=n, **given) for n in (1, 4))
     for mine, theirs in zip(one.runs, many.runs, strict=True):
         assert mine.server.done_s.tolist() == theirs.server.done_s.tolist()

@@ -178,7 +178,7 @@ def test_a_damaged_row_is_found_in_its_window(small_windows, tmp_path):
             lambda: simkit.replay(stream("reference"), {ROUTE: "fixed(2)"}),
             "decoder",
         ),
-        (lambda: simkit.sweep(stream("reference"), "fixed(2)", ray="local", threads=1), "--ray"),
+        (lambda: simkit.sweep(stream("reference"), "fixed(2)", ray="local", workers=1), "--ray"),
     ],
 )
 def test_what_cannot_be_done_in_windows_is_said(what, said):

@@ -52,7 +52,7 @@ def test_every_policy_gives_the_numbers_of_its_replay(trace, spec, by, small_ite
     trace = with_scores(trace)
     expected = simkit.replay(trace, spec, COST, by=by, first_token="prefill").frame
     found = simkit.sweep(
-        trace, spec, COST, by=by, first_token="prefill", threads=3, intervals=True
+        trace, spec, COST, by=by, first_token="prefill", workers=3, intervals=True
     ).frame
     assert found.select(expected.columns).equals(expected)
 
@@ -63,7 +63,7 @@ def test_the_work_is_split_without_a_trace_of_it(trace, by, threads, small_items
     given = [*RANGES, lambda depth, row: row.draft_entropy > 0.3, "fixed(5)"]
     done = []
     sweep = simkit.sweep(
-        trace, given, COST, by=by, threads=threads, progress=lambda *n: done.append(n)
+        trace, given, COST, by=by, workers=threads, progress=lambda *n: done.append(n)
     )
     frame = simkit.replay(trace, sweep.policies, COST, by=by).frame
     frame = frame.with_columns(pl.lit(None, pl.Float64).alias(f"speedup_{e}") for e in ("lo", "hi"))
@@ -72,7 +72,7 @@ def test_the_work_is_split_without_a_trace_of_it(trace, by, threads, small_items
 
 
 def test_parallel_policies_are_shared_out_too(trace, small_items):
-    sweep = simkit.sweep(trace, "pearl(1:8)", COST, threads=2)
+    sweep = simkit.sweep(trace, "pearl(1:8)", COST, workers=2)
     alone = pl.concat(simkit.replay(trace, f"pearl({n})", COST).frame for n in range(1, 9))
     columns = [name for name in alone.columns if name not in ("speedup_lo", "speedup_hi")]
     assert sweep.frame.select(columns).equals(alone.select(columns))
@@ -88,7 +88,7 @@ def test_one_thread_makes_what_is_shared(trace, monkeypatch):
         return whole(policy, setting, span)
 
     monkeypatch.setattr(engine, "total", total)
-    simkit.sweep(trace, ["pearl(1:3)", "fixed(1:3)", "svip(h=1)", "pearl(4)"], COST, threads=2)
+    simkit.sweep(trace, ["pearl(1:3)", "fixed(1:3)", "svip(h=1)", "pearl(4)"], COST, workers=2)
     here = threading.current_thread()
     assert made == [("pearl", here), ("fixed", here), ("svip", here)]
 
@@ -136,7 +136,7 @@ def test_a_trace_of_no_sequences():
 def test_an_error_names_the_setting():
     trace = build([[(1, 2)] * 9] * 2, t_max=9, max_draft=4)
     with pytest.raises(ReplayError, match=r"^fixed\(5\): sequence 0, position 1: depth 5 was not"):
-        simkit.sweep(trace, "fixed(1:8)", threads=2)
+        simkit.sweep(trace, "fixed(1:8)", workers=2)
 
 
 @pytest.mark.parametrize("asked", [simkit.replay, simkit.sweep])
@@ -173,7 +173,7 @@ def test_a_function_that_drafts_too_deep_is_given_a_bound():
 def test_bad_arguments(trace):
     for given, message in (
         ({"by": "step"}, "by must be trace or task, not 'step'"),
-        ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"workers": 0}, "workers must be at least 1, not 0"),
         ({"first_token": "x"}, "first_token must be"),
         ({"confidence": 2}, "confidence must lie"),
     ):
@@ -237,7 +237,7 @@ def test_a_long_table_shows_the_fastest(folder, capsys):
         (["--policy", "svpi(h=0:1:0.1)"], "unknown policy 'svpi'"),
         (["--policy", "fixed(-1:2)"], "length must be a whole number >= 0, not -1"),
         (["--policy", "svip", "--cost", "lineal"], "did you mean linear?"),
-        (["--policy", "svip", "--threads", "0"], "threads must be at least 1"),
+        (["--policy", "svip", "--workers", "0"], "workers must be at least 1"),
         (["--policy", "svip", "--confidence", "0.9"], "--confidence needs --intervals"),
         ([], "Missing option '--policy'"),
     ],

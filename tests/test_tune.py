@@ -192,8 +192,8 @@ def test_the_reference_stays_within_what_was_recorded():
 
 
 def test_it_is_a_function_of_the_seed_and_not_of_threads(trace):
-    first = simkit.tune(trace, SVIP, COST, seed=1, threads=1)
-    again = simkit.tune(trace, SVIP, COST, seed=1, threads=3)
+    first = simkit.tune(trace, SVIP, COST, seed=1, workers=1)
+    again = simkit.tune(trace, SVIP, COST, seed=1, workers=3)
     other = simkit.tune(trace, SVIP, COST, seed=2)
     assert first.choices == again.choices
     assert not np.array_equal(first.fold, other.fold)

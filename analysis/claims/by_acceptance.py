@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.claims.beside import Beside, check_names
-from analysis.claims.claim import Claim
+from analysis.claims.claim import Claim, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.table import Finding, check, name_of
 from analysis.claims.verdict import UNJUDGED, Verdict
@@ -115,8 +115,42 @@ class ByAcceptance(Beside):
         named = zip(self.names, self._at, strict=True)
         return verdict_map(rows, [f"{name}\n{_share(at)}" for name, at in named], width)
 
-    def save(self, picture: Path) -> None:
+    def panels(self, width: float | str | None = "page") -> Figure:
+        """A panel for each claim: the statistic that decides it, by acceptance.
+
+        Args:
+            width: in inches, or "column", "text" or "page".
+
+        >>> from analysis.claims import CLAIMS, by_acceptance
+        >>> from traces.synthetic import iid
+        >>> pairs = [iid(30, 60, share, max_draft=8, seed=1) for share in (0.5, 0.8)]
+        >>> found = by_acceptance(pairs, claims=[CLAIMS["marginal_falls"]], names=["bad", "good"])
+        >>> found.panels().axes[0].get_title(loc="left")
+        'marginal_falls'
+        """
+        from analysis.figures.claim_panels import ClaimPanel, PanelPoint, claim_panels
+
+        made = []
+        for row in self.claims:
+            each = [(at, one, shown(one)) for at, one in zip(self._at, row, strict=True)]
+            points = [
+                PanelPoint(at, _mark(one), part.found, flips_of(one, part))
+                for at, one, part in each
+                if part and one.verdict not in UNJUDGED
+            ]
+            allowed = next((part.expected for _, _, part in each if part), None)
+            if points and allowed:
+                claim = row[0].claim
+                ends = allowed.lo, allowed.hi
+                made.append(ClaimPanel(claim.name, claim.measure, ends, points))
+        return claim_panels(made, width)
+
+    def save(self, picture: Path, panels: bool = False) -> None:
         """Write the picture; its name ends in .png, .svg or .pdf.
+
+        Args:
+            picture: the file.
+            panels: write `panels`, not `plot`.
 
         Raises:
             FigureError: it ends in something else.
@@ -126,13 +160,30 @@ class ByAcceptance(Beside):
 
         form, out = picture.suffix[1:], io.BytesIO()
         with style():
-            self.plot().savefig(out, format=form, metadata=metadata_of(form), dpi=DPI)
+            drawn = self.panels() if panels else self.plot()
+            drawn.savefig(out, format=form, metadata=metadata_of(form), dpi=DPI)
         write_atomic(picture, out.getvalue())
 
     def records(self) -> list[dict[str, Any]]:
         """One plain dictionary a claim: at which acceptance it holds, and what each trace says."""
         shares = dict(zip(self.names, self._at, strict=True))
         return [record | {"acceptance": shares} for record in super().records()]
+
+
+def decided(verdict: Verdict) -> bool | None:
+    """Whether a verdict confirms a claim or refutes it; None: it does neither."""
+    return _DECIDED.get(verdict)
+
+
+def shown(one: Finding) -> Part | None:
+    """The statistic that decides a verdict; None where nothing was computed."""
+    return next((part for part in one.deciding() if part.expected), None)
+
+
+def flips_of(one: Finding, part: Part) -> Estimate | None:
+    """What coin flips give of one of a verdict's statistics; None where they were not asked."""
+    alike = len(one.flips) == len(one.parts)
+    return one.flips[one.parts.index(part)].found if alike else None
 
 
 def acceptance_of(study: Study) -> Estimate:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ROW, _AROUND = 0.165, 0.95  # inches: of a claim, and above and below all of them
 _SLANTED = 0.35  # inches: what slanted names need more
 _PER_INCH = 10  # characters that level names may have together, an inch of the figure's width
-_MARKS: dict[str, tuple[str, str, FillStyleType]] = {
+MARKS: dict[str, tuple[str, str, FillStyleType]] = {
     "holds": ("o", "#0072B2", "full"),
     "holds, also on coin flips": ("o", "#0072B2", "none"),
     "does not hold": ("x", "#D55E00", "full"),
@@ -44,8 +44,8 @@ def verdict_map(
         ax = fig.add_subplot()
         for y, row in enumerate(rows.values()):
             for x, said in enumerate(row):
-                if said in _MARKS:
-                    mark, color, fill = _MARKS[said]
+                if said in MARKS:
+                    mark, color, fill = MARKS[said]
                     ax.plot(x, y, mark, color=color, fillstyle=fill, ms=4.5)
         ax.set_yticks(range(len(rows)), list(rows))
         names = [name.replace("\n", ", ") for name in columns] if slanted else list(columns)
@@ -58,9 +58,13 @@ def verdict_map(
         ax.xaxis.set_label_position("top")
         ax.tick_params(length=0, colors=GREY, labelcolor="black")
         ax.spines[["left", "bottom"]].set_visible(False)
-        shown = [
-            Line2D([], [], marker=mark, color=color, fillstyle=fill, ls="", ms=4.5, label=name)
-            for name, (mark, color, fill) in _MARKS.items()
-        ]
-        fig.legend(handles=shown, loc="outside lower center", ncols=2)
+        fig.legend(handles=keys(), loc="outside lower center", ncols=2)
     return fig
+
+
+def keys() -> list[Line2D]:
+    """The marks, for a legend."""
+    return [
+        Line2D([], [], marker=mark, color=color, fillstyle=fill, ls="", ms=4.5, label=name)
+        for name, (mark, color, fill) in MARKS.items()
+    ]

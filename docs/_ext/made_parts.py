@@ -160,6 +160,18 @@ def _values(
     return f"`{claim}` ({paper}): {measure}{once}", *cells, said
 
 
+def ladder_alike() -> str:
+    """How often the two drafts that are made otherwise give the same verdict."""
+    found = {sampler: kept("ladder")[sampler]["alike"] for sampler in ("greedy", "sampled")}
+    cases = sum(n for n, _ in found.values())
+    words = {"greedy": "greedy", "sampled": "T = 1"}
+    differ = [f"{one}, {words[sampler]}" for sampler, (_, some) in found.items() for one in some]
+    return (
+        f"In {cases} cases (a claim, greedy or at T = 1, at one of four prices) both drafts give a"
+        f" verdict; it differs in {len(differ)}{': ' if differ else ''}{'; '.join(differ)}."
+    )
+
+
 def printed(name: str) -> str:
     """What the command on the page printed."""
     return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
@@ -196,6 +208,7 @@ PARTS = {
     "tables": Part(tables, "docs/_data/tables.json"),
     "atlas": Part(atlas, "traces/data/latency-atlas/*"),
     "ladder": Part(ladder, "docs/_data/ladder.json"),
+    "ladder-alike": Part(ladder_alike, "docs/_data/ladder.json"),
     "ladder-by-task": Part(ladder_by_task, "docs/_data/ladder.json"),
     "ladder-claims": Part(partial(ladder_claims, "greedy"), "docs/_data/ladder.json"),
     "ladder-claims-sampled": Part(partial(ladder_claims, "sampled"), "docs/_data/ladder.json"),

@@ -69,6 +69,15 @@ def claims(
             help="Draw the verdicts of --by acceptance into this file (.png, .svg or .pdf).",
         ),
     ] = None,
+    panels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            rich_help_panel=MORE,
+            help="Draw the statistics of --by acceptance into this file (.png, .svg or .pdf), a"
+            " panel for each claim.",
+        ),
+    ] = None,
     format: PrintedPage = "table",
     out: PageOut = None,
 ) -> None:
@@ -77,14 +86,14 @@ def claims(
     from analysis.claims.table import name_of
     from analysis.study import Study
 
-    for made in (("--out", out), ("--plot", plot)):
-        check_outputs([made], [trace, cost, sampled, *(beside or [])])
-    _check(by, sampled, beside, plot)
+    pictures = {"--plot": plot, "--panels": panels}
+    check_outputs([("--out", out), *pictures.items()], [trace, cost, sampled, *(beside or [])])
+    _check(by, {"--sampled": sampled, "--beside": beside, **pictures})
     studies = [Study(drafted(trace, drafter), first_token)]
     studies += [Study(drafted(other, None), first_token) for other in beside or []]
     check_names([name_of(study.trace) for study in studies])
     if by == "acceptance":
-        found: Findings | Beside = _by_acceptance(studies, cost, plot)
+        found: Findings | Beside = _by_acceptance(studies, cost, plot, panels)
     else:
         found = _tested(studies, cost, by, sampled)
     give(found, format, out, partial(_print, found))
@@ -108,31 +117,40 @@ def _tested(
     return side_by_side(of) if len(of) > 1 else of[0]
 
 
-def _by_acceptance(studies: list[Study], cost: str | None, plot: Path | None) -> Beside:
+def _by_acceptance(
+    studies: list[Study], cost: str | None, plot: Path | None, panels: Path | None
+) -> Beside:
     from analysis.claims import by_acceptance
     from analysis.figures.drawing.styles import metadata_of
 
-    if plot is not None:
-        metadata_of(plot.suffix[1:])
+    for picture in (plot, panels):
+        if picture is not None:
+            metadata_of(picture.suffix[1:])
     with settings_bar("claims") as progress:
         found = by_acceptance(studies, cost, progress=progress)
     for study in studies:
         tell_times(study, cost)
-    if plot is not None:
-        found.save(plot)
+    for picture in (plot, panels):
+        if picture is not None:
+            found.save(picture, panels=picture is panels)
     return found
 
 
-def _check(by: ClaimsBy, sampled: str | None, beside: list[str] | None, plot: Path | None) -> None:
+_WAYS: dict[str, tuple[ClaimsBy, ...]] = {
+    "--sampled": ("trace",),
+    "--beside": ("trace", "acceptance"),
+    "--plot": ("acceptance",),
+    "--panels": ("acceptance",),
+}
+"""With which --by an option can be used."""
+
+
+def _check(by: ClaimsBy, given: dict[str, object]) -> None:
     """Refuse options that do not go together."""
     from traces.errors import UserError
 
-    for option, given, ways in (
-        ("--sampled", sampled, ("trace",)),
-        ("--beside", beside, ("trace", "acceptance")),
-        ("--plot", plot, ("acceptance",)),
-    ):
-        if given and by not in ways:
+    for option, value in given.items():
+        if value and by not in _WAYS[option]:
             raise UserError(f"{option} cannot be used with --by {by}")
 
 

@@ -230,10 +230,10 @@ Cost = Annotated[
         autocompletion=complete.costs,
     ),
 ]
-ReplayThreads = Annotated[
+Workers = Annotated[
     int | None,
     typer.Option(
-        help="CPU threads. Default: one per available core.",
+        help="Threads that replay. Default: one per available core.",
         show_default=False,
         rich_help_panel=MORE,
     ),
@@ -252,7 +252,7 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|local",
-        help="Distribute the work over a Ray cluster; local starts one. --threads then sets"
+        help="Distribute the work over a Ray cluster; local starts one. --workers then sets"
         " the number of workers.",
         rich_help_panel=MORE,
     ),

@@ -18,9 +18,9 @@ from simkit.cli.options import (
     Format,
     Printed,
     Ray,
-    ReplayThreads,
     RowsOut,
     TraceName,
+    Workers,
 )
 from simkit.cli.places import check_outputs
 from simkit.cli.progress import settings_bar
@@ -282,7 +282,7 @@ def serving(
     confidence: Confidence = 0.95,
     format: Printed = "table",
     files: ServedFiles,
-    threads: ReplayThreads = None,
+    workers: Workers = None,
     ray: Ray = None,
 ) -> None:
     """Simulate a batched server that replays a trace."""
@@ -303,7 +303,7 @@ def serving(
             rates=_real("rates", rates),
             limits=_limits(limit),
             confidence=confidence,
-            threads=threads,
+            workers=workers,
             progress=progress,
             ray=ray,
         )

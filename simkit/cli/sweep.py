@@ -17,10 +17,10 @@ from simkit.cli.options import (
     PolicyRanges,
     Printed,
     Ray,
-    ReplayThreads,
     RowsBy,
     RowsOut,
     TraceName,
+    Workers,
 )
 from simkit.cli.output_formats import in_data
 from simkit.cli.places import check_outputs, opened
@@ -50,7 +50,7 @@ def sweep(
         ),
     ] = False,
     confidence: Confidence = 0.95,
-    threads: ReplayThreads = None,
+    workers: Workers = None,
     memory: Memory = None,
     ray: Ray = None,
 ) -> None:
@@ -69,7 +69,7 @@ def sweep(
             cost,
             by=by,
             first_token=first_token,
-            threads=threads,
+            workers=workers,
             intervals=intervals,
             confidence=confidence,
             progress=progress,

@@ -17,9 +17,9 @@ from simkit.cli.options import (
     PolicyRanges,
     Printed,
     Ray,
-    ReplayThreads,
     RowsOut,
     TraceName,
+    Workers,
 )
 from simkit.cli.output_formats import in_data
 from simkit.cli.places import check_outputs, opened
@@ -63,7 +63,7 @@ def tune(
     drafter: Drafter = None,
     first_token: First = "draft",
     confidence: Confidence = 0.95,
-    threads: ReplayThreads = None,
+    workers: Workers = None,
     memory: Memory = None,
     ray: Ray = None,
 ) -> None:
@@ -83,7 +83,7 @@ def tune(
             reference=reference,
             first_token=first_token,
             confidence=confidence,
-            threads=threads,
+            workers=workers,
             progress=progress,
             ray=ray,
             deals=deals,

@@ -67,7 +67,7 @@ def tuned(spec: str, by: Basis) -> tuple[Policy, str]:
     Raises:
         UserError: see `simkit.tune`.
     """
-    found = tune(by.trace, [spec], by.cost, first_token=by.first_token, threads=1)
+    found = tune(by.trace, [spec], by.cost, first_token=by.first_token, workers=1)
     choice = next((c for c in found.choices if c.spec == spec), found.choices[-1])
     interval = f"[{choice.speedup_lo:.3f}, {choice.speedup_hi:.3f}]"
     note = (
@@ -127,7 +127,7 @@ def served_instead(controller: Any, by: Basis, in_flight: int) -> Replacement:
         by.cost,
         concurrency=in_flight,
         first_token=by.first_token,
-        threads=1,
+        workers=1,
     )
     mine, none, *others = served.records()
     best = 1 + max(range(len(others)), key=lambda k: others[k]["steady_tokens_s"])

@@ -38,7 +38,7 @@ from simkit.serving.result import Served
 from simkit.serving.run import How, ServingRun, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.beyond import together
-from simkit.sweeps.engine import Progress, check_threads, cores
+from simkit.sweeps.engine import Progress, check_workers, cores
 from traces.did_you_mean import misspelt
 from traces.loops import remarks_of
 from traces.trace import opened
@@ -89,7 +89,7 @@ def serve(
     rates: Iterable[float] | None = None,
     limits: Mapping[str, float] | None = None,
     confidence: float = 0.95,
-    threads: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     ray: str | None = None,
 ) -> Served:
@@ -118,7 +118,7 @@ def serve(
     how = _how(requests, drawn, seeds, loads[0])
     check_limits(limits or {})
     setup = _setup(trace, drafter, cost, first_token, engine, rates)
-    done = _done(setup, _plans(setup, _chosen(controllers), loads), how, threads, progress, ray)
+    done = _done(setup, _plans(setup, _chosen(controllers), loads), how, workers, progress, ray)
     return _served(setup, done, limits, confidence)
 
 
@@ -177,15 +177,15 @@ def _done(
     setup: _Setup,
     plans: list[ControllerPlan],
     how: How,
-    threads: int | None,
+    workers: int | None,
     progress: Progress | None,
     ray: str | None,
 ) -> list[ServingRun]:
     """The run of each plan and seed, in order."""
     jobs = [(p, seed) for p in plans for seed in range(how.seeds)]
     if ray is None:
-        return _all(jobs, how, threads, progress)
-    with joined(ray, threads) as cluster:
+        return _all(jobs, how, workers, progress)
+    with joined(ray, workers) as cluster:
         assert cluster is not None
         return far(cluster, jobs, *setup, how, progress)
 
@@ -193,11 +193,11 @@ def _done(
 def _all(
     jobs: list[tuple[ControllerPlan, int]],
     how: How,
-    threads: int | None,
+    workers: int | None,
     progress: Progress | None,
 ) -> list[ServingRun]:
-    threads = cores() if threads is None else threads
-    check_threads(threads)
+    workers = cores() if workers is None else workers
+    check_workers(workers)
     found: list[ServingRun] = []
     one_by_one = Lock()  # a controller of one's own keeps its state on itself
 
@@ -205,7 +205,7 @@ def _all(
         with one_by_one if isinstance(p.bound, Plain) else nullcontext():
             return run(p, how, seed)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
             run(p, How(1, how.drawn))  # compiled by one thread, then setup
         if progress:

@@ -61,7 +61,7 @@ class _Batch(NamedTuple):
 def replays(
     policies: Sequence[Policy],
     setting: Setting,
-    threads: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     cluster: Cluster | None = None,
 ) -> Iterator[Run]:
@@ -70,24 +70,24 @@ def replays(
     Args:
         policies: not bound yet.
         setting: what all of them share.
-        threads: None means one for each core that this process may use.
+        workers: threads that replay; None means one for each core that this process may use.
         progress: called as policies are done.
         cluster: whose workers replay, in place of threads; see `check_far`.
 
     Raises:
-        ReplayError: threads is below 1.
+        ReplayError: workers is below 1.
         UserError: a policy cannot be replayed; the message names it.
     """
     if windowed(setting.layout):
-        near = partial(replays, threads=threads)
+        near = partial(replays, workers=workers)
         yield from in_windows(policies, setting, near, progress)
         return
     if cluster:
         yield from _far(policies, setting, progress, cluster)
         return
-    threads = cores() if threads is None else threads
-    check_threads(threads)
-    pool = ThreadPoolExecutor(threads)
+    workers = cores() if workers is None else workers
+    check_workers(workers)
+    pool = ThreadPoolExecutor(workers)
     waiting: deque[tuple[_Batch, list[Future[list[Part]]]]] = deque()
     batches = _batches(policies, setting)
     done = 0
@@ -99,7 +99,7 @@ def replays(
                 waiting.append((batch, items))
             elif not waiting:
                 return
-            if batch is None or len(waiting) > 2 * threads:
+            if batch is None or len(waiting) > 2 * workers:
                 oldest, items = waiting.popleft()
                 yield from _gathered(oldest, setting, [item.result() for item in items])
                 done += len(oldest.given)
@@ -236,12 +236,12 @@ def _named(policy: Policy) -> Iterator[None]:
         raise type(error)(f"{policy}: {error}") from None
 
 
-def check_threads(threads: Any) -> None:
-    """Refuse what is no number of threads; a pool of NaN threads would wait for ever.
+def check_workers(workers: Any) -> None:
+    """Refuse what is no number of workers; a pool of NaN threads would wait for ever.
 
     Raises:
         ReplayError: it is no whole number of at least 1.
     """
-    whole = isinstance(threads, int) and not isinstance(threads, bool)
-    if not whole or threads < 1:
-        raise ReplayError(f"threads must be at least 1, not {threads!r:.40}")
+    whole = isinstance(workers, int) and not isinstance(workers, bool)
+    if not whole or workers < 1:
+        raise ReplayError(f"workers must be at least 1, not {workers!r:.40}")

@@ -172,7 +172,7 @@ def sweep(
     cost: AnyCost | None = None,
     by: Literal["trace", "task"] = "trace",
     first_token: Literal["draft", "prefill"] = "draft",
-    threads: int | None = None,
+    workers: int | None = None,
     intervals: bool = False,
     confidence: float = 0.95,
     seed: int = 0,
@@ -187,12 +187,12 @@ def sweep(
         cost: see `replay`.
         by: what one row stands for.
         first_token: see `replay`.
-        threads: None means one for each core that this process may use.
+        workers: threads that replay; None means one for each core that this process may use.
         intervals: whether to bootstrap the speedups' intervals, far longer than the replays.
         confidence: of these intervals.
         seed: of the bootstrap.
         progress: called with the number of settings done, and of all.
-        ray: address of a Ray cluster of at most `threads` workers; see `simkit.cluster.joined`.
+        ray: address of a Ray cluster of at most so many workers; see `simkit.cluster.joined`.
 
     Raises:
         PolicyError: a spec cannot be read, or there are more than 100,000 settings.
@@ -207,8 +207,8 @@ def sweep(
     check_far(where, ray)
     rules: dict[str, tuple[Policy, RuleTime]] = {}
     beyond: list[Beyond] = []
-    with joined(ray, threads) as cluster:
-        runs = _watched(replays(policies, where, threads, progress, cluster), rules, beyond)
+    with joined(ray, workers) as cluster:
+        runs = _watched(replays(policies, where, workers, progress, cluster), rules, beyond)
         interval = (confidence, seed) if intervals else None
         columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []

@@ -217,7 +217,7 @@ def tune(
     reference: str | None = None,
     first_token: Literal["draft", "prefill"] = "draft",
     confidence: float = 0.95,
-    threads: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     deals: int = DEALS,
     ray: str | None = None,
@@ -237,7 +237,7 @@ def tune(
         reference: family to compare with; None means "fixed(0:20)", or up to Γ if that is less.
         first_token: "draft" or "prefill".
         confidence: of the bootstrap intervals.
-        threads: see `simkit.sweep`.
+        workers: see `simkit.sweep`.
         progress: called as settings are done.
         deals: how often prompts are dealt into folds; times are means over the deals.
         ray: see `simkit.sweep`.
@@ -255,8 +255,8 @@ def tune(
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
     search = _Search(where, by, folds, seed, deals)
-    found = search.on(ray, families, threads, progress)
-    return _tuned(search, found, reference, (confidence, seed), threads)
+    found = search.on(ray, families, workers, progress)
+    return _tuned(search, found, reference, (confidence, seed), workers)
 
 
 def _tuned(
@@ -264,7 +264,7 @@ def _tuned(
     found: dict[str, _Family],
     reference: str,
     interval: tuple[float, int],
-    threads: int | None,
+    workers: int | None,
 ) -> Tuned:
     """Families judged by their reference; of the intervals, confidence and seed."""
     choices = [
@@ -272,7 +272,7 @@ def _tuned(
         for g in range(len(search.names))
         for family in found.values()
     ]
-    runs = _chosen(found, search.where, threads)
+    runs = _chosen(found, search.where, workers)
     settings = {str(policy): policy for family in found.values() for policy in family.policies}
     return Tuned(
         choices,
@@ -364,7 +364,7 @@ class _Search:
         self,
         ray: str | None,
         families: dict[str, list[Policy]],
-        threads: int | None,
+        workers: int | None,
         progress: Progress | None,
     ) -> dict[str, _Family]:
         """Replay every setting once, over a cluster if there is an address, and choose."""
@@ -372,8 +372,8 @@ class _Search:
         policies = settings(policy for family in families.values() for policy in family)
         place = places(policies)
         total_s = np.empty((len(policies), self.fold.shape[1]))
-        with joined(ray, threads) as cluster:
-            for k, run in enumerate(replays(policies, self.where, threads, progress, cluster)):
+        with joined(ray, workers) as cluster:
+            for k, run in enumerate(replays(policies, self.where, workers, progress, cluster)):
                 total_s[k] = run.total_s
         found = {}
         for spec, family in families.items():
@@ -420,10 +420,10 @@ def _judged(
     )
 
 
-def _chosen(found: dict[str, _Family], where: Setting, threads: int | None) -> dict[str, Run]:
+def _chosen(found: dict[str, _Family], where: Setting, workers: int | None) -> dict[str, Run]:
     """The settings that some fold chose, run once more, by name."""
     chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in f.shares}
-    return {str(run.policy): run for run in replays([*chosen.values()], where, threads)}
+    return {str(run.policy): run for run in replays([*chosen.values()], where, workers)}
 
 
 def _drafts(family: _Family, runs: dict[str, Run]) -> bool:
