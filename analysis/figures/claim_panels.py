@@ -101,7 +101,10 @@ def _panel(ax: Axes, one: ClaimPanel) -> None:
     title = {"fontsize": _LETTERS["title"], "fontweight": "normal"}
     ax.set_title(one.title, title, pad=9, loc="left").set_in_layout(False)
     measure = {"fontsize": _LETTERS["measure"], "color": GREY, "va": "bottom"}
-    ax.text(0, 1.02, one.measure, transform=ax.transAxes, **measure).set_in_layout(False)
+    first, more, _ = one.measure.partition(", ")
+    ax.text(
+        0, 1.02, first + (", …" if more else ""), transform=ax.transAxes, **measure
+    ).set_in_layout(False)
 
 
 def _point(ax: Axes, point: PanelPoint) -> None:
