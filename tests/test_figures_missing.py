@@ -147,7 +147,7 @@ def test_what_says_nothing_is_left_out_unless_it_is_named(tmp_path, capsys, monk
     ended, out, _ = run(capsys, *words)
     assert ended == 0 and "1 of 2 figures" in out
     why = "the best fixed length is 0 tokens, and most steps can use none"
-    assert f"step_lengths: skipped: {why} (--only step_lengths draws it)\n" in out
+    assert f"step_lengths: skipped: {why} (--only draws it)\n" in out
     skipped = dict(pictures(Study(weak), COST, None).skipped)
     assert skipped["step_lengths"] == why and "position_decay" not in skipped
     ended, out, _ = run(capsys, *words, "--only", "step_lengths")
@@ -168,7 +168,7 @@ def test_other_peoples_prices_are_asked_for(tmp_path, capsys, monkeypatch):
     why = f"no cost was given, and its default, {serving.COST}, is not of this trace"
     ended, out, _ = run(capsys, *words)
     assert ended == 0 and "1 of 3 figures" in out
-    assert f"load_timeline: skipped: {why} (give --cost, or --only load_timeline)\n" in out
+    assert f"tree_map, load_timeline: skipped: {why} (--cost or --only draws it)\n" in out
     assert dict(pictures(Study(trace), None, None).skipped)["load_timeline"] == why
     assert "load_timeline" not in dict(pictures(Study(trace), COST, None).skipped)
     assert "2 of 2 figures" in run(capsys, *words, *only("load_timeline", "position_decay"))[1]

@@ -1,13 +1,16 @@
 """`@simkit.policy`: functions, classes and generators, with and without state."""
 
+import numpy as np
 import pytest
 
 import simkit
 from simkit import policies
+from simkit.policies import PolicyError
 from simkit.simulator.arguments import setting
 from simkit.steps import interpreted
 from traces.synthetic import iid
 
+FREE = "linear(draft_s=0.001, target_s=0.01, policy_s=0)"
 COST = "linear(draft_s=0.001, target_s=0.01)"
 READS = ("draft_prob_raw", "draft_entropy")
 SAME = "steps", "drafted", "proposed", "accepted"
@@ -134,6 +137,44 @@ def test_states_of_replays_are_apart(trace):
     both = simkit.sweep(trace, [Longer, longer, unsure], COST, workers=2)
     by_name = {row["policy"]: [row[name] for name in SAME] for row in both.records()}
     assert by_name["Longer"] == by_name["longer"] == counts(trace, Longer)
+
+
+@pytest.mark.parametrize("rule", [Longer, longer])
+def test_a_grid_is_tuned_as_the_built_in_family_is(trace, rule):
+    """Named as one family; its settings, chosen and held-out times are `heuristic`'s."""
+    grid = rule.grid(initial=np.arange(1, 10, 2))
+    name = "Longer" if rule is Longer else "longer"
+    assert str(grid) == f"{name}(initial=[1, 3, 5, 7, 9])"
+    mine = simkit.tune(trace, grid, FREE)
+    theirs = simkit.tune(trace, "heuristic(initial=1:10:2, max_draft=12)", FREE)
+    (one, *_), (other, *_) = (
+        [row for row in tuned.records() if row["spec"] not in ("fixed(0:12)", "best of all")]
+        for tuned in (mine, theirs)
+    )
+    assert one["spec"] == str(grid) and one["settings"] == other["settings"] == 5
+    numbers = {k: v for k, v in other.items() if isinstance(v, float)}
+    assert len(numbers) > 5 and {k: one[k] for k in numbers} == pytest.approx(numbers)
+    assert one["chosen"] == f"{name}({other['chosen'].split('(')[1].split(',')[0].rstrip(')')})"
+    swept = simkit.sweep(trace, grid, FREE).frame["policy"].to_list()
+    assert swept == [str(one) for one in grid]
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: Longer.grid(intial=[1]), "no argument 'intial'"),
+        (lambda: Longer.grid(initial=[]), r"initial needs a list of values, not \[\]"),
+        (lambda: Longer.grid(initial="1:3"), "initial needs a list of values, not '1:3'"),
+        (lambda: Longer.grid(initial=3), "initial needs a list of values, not 3"),
+        (
+            lambda: simkit.replay(iid(2, 9, 0.5, max_draft=4, seed=1), Longer.grid(initial=[1, 2])),
+            r"Longer\(initial=\[1, 2\]\) are 2 settings: sweep or tune them",
+        ),
+    ],
+)
+def test_what_is_no_grid_is_refused(ask, said):
+    with pytest.raises(PolicyError, match=said):
+        ask()
 
 
 def test_a_compiled_function_does_what_it_does_plainly(trace):

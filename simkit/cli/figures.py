@@ -210,7 +210,7 @@ def _draw(
     for entry in chosen:
         begun = time.perf_counter()
         if not asked and (why := entry.unpriced(cost)):
-            skipped[entry.name] = f"{why} (give --cost, or --only {entry.name})"
+            skipped[entry.name] = f"{why} (--cost or --only draws it)"
             continue
         try:
             found = entry.under(study, cost, look.width, look.style, *shown)
@@ -218,7 +218,7 @@ def _draw(
             skipped[entry.name] = str(error)
             continue
         if found.nothing and not asked:
-            skipped[entry.name] = f"{found.nothing} (--only {entry.name} draws it)"
+            skipped[entry.name] = f"{found.nothing} (--only draws it)"
             continue
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)
@@ -228,7 +228,8 @@ def _draw(
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {study.trace.place}: {why}")
     tell_times(study, cost)
-    for left, why in skipped.items():
+    for why in dict.fromkeys(skipped.values()):
+        left = ", ".join(name for name, reason in skipped.items() if reason == why)
         typer.echo(f"{left}: skipped: {why}")
     if noted:
         typer.echo("notes say what pictures do not: see the key simkit in the Parquet's metadata")

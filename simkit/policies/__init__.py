@@ -43,6 +43,7 @@ from simkit.policies.arguments import shortened
 from simkit.policies.base import (
     Branching,
     Concurrent,
+    Grid,
     NumericPolicy,
     Outcome,
     Policy,
@@ -97,6 +98,7 @@ __all__ = [
     "Eagle2",
     "Fixed",
     "FunctionPolicy",
+    "Grid",
     "Heuristic",
     "LlamaCpp",
     "NumericPolicy",

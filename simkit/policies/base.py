@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -182,6 +182,29 @@ class Policy(Checked, ABC):
             setting: with a cost.
         """
         return ""
+
+
+class Grid(tuple[Policy, ...]):
+    """Settings of one rule, which are swept, and tuned as one family.
+
+    Attributes:
+        spec: what the family is called.
+
+    >>> from simkit.policies import Fixed, Grid
+    >>> str(Grid([Fixed(2), Fixed(4)], "fixed(length=[2, 4])"))
+    'fixed(length=[2, 4])'
+    """
+
+    spec: str
+
+    def __new__(cls, policies: Iterable[Policy], spec: str) -> Grid:
+        """Settings under a name."""
+        made = super().__new__(cls, policies)
+        made.spec = spec
+        return made
+
+    def __str__(self) -> str:
+        return self.spec
 
 
 class Concurrent(Policy):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from inspect import isclass, isgeneratorfunction, signature
+from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
-from simkit.policies.base import MAX_DRAFT, Outcome, Row, State
+from simkit.policies.base import MAX_DRAFT, Grid, Outcome, Row, State
 from simkit.policies.function import FunctionPolicy, Watched, check_columns, row_of
 from simkit.policies.verdicts import verdict, whole
 from traces import specs
@@ -85,6 +86,27 @@ class StatefulPolicy(FunctionPolicy):
         label = specs.render(name, (), shown) if given else name
         return replace(self, arguments=tuple(given.items()), label=label)
 
+    def grid(self, **values: Iterable[Any]) -> Grid:
+        """All combinations of values of its arguments, as one family: to sweep, or to tune.
+
+        Args:
+            values: of each argument, those to try.
+
+        Raises:
+            PolicyError: it has no argument of that name, or values are no list of some.
+
+        >>> class Until:
+        ...     def __init__(self, length=3): self.length = length
+        ...     def stop(self, depth, row): return depth == self.length
+        >>> family = simkit.policy(Until).grid(length=[2, 3])
+        >>> str(family), len(family)
+        ('Until(length=[2, 3])', 2)
+        """
+        tried = {name: _listed(self.label, name, some) for name, some in values.items()}
+        made = [self(**dict(zip(tried, some, strict=True))) for some in product(*tried.values())]
+        shown = ", ".join(f"{name}={some}" for name, some in tried.items())
+        return Grid(made, f"{self.label.partition('(')[0]}({shown})")
+
     @property
     def carried(self) -> Literal["sequence", "run"]:
         """See `Sequential`."""
@@ -125,6 +147,15 @@ class StatefulPolicy(FunctionPolicy):
         make: Callable[..., Any] = self.function
         made = make(**dict(self.arguments))
         return _Generated(made, self.label) if isgeneratorfunction(self.function) else made
+
+
+def _listed(label: str, name: str, values: Any) -> list[Any]:
+    """Values to try, of an array as Python's own."""
+    some = isinstance(values, Iterable) and not isinstance(values, str)
+    listed = getattr(values, "tolist", lambda: list(values))() if some else []
+    if not listed:
+        raise PolicyError(f"{label}: {name} needs a list of values, not {values!r:.40}")
+    return listed
 
 
 class _Generated:

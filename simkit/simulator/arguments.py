@@ -16,13 +16,13 @@ from simkit.costs.measured import NoSamplesError
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
-from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
+from simkit.policies import FunctionPolicy, Grid, Policy, PolicyError, Setting, from_function
 from simkit.simulator.step_costs import Charge
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, opened
 
 AnyTrace = Trace | str | Path
-AnyPolicy = Policy | str | Callable[[int, Any], Any]
+AnyPolicy = Policy | Grid | str | Callable[[int, Any], Any]
 AnyCost = costs.CostModel | str
 
 FIRST = {"draft": 1, "prefill": 2}
@@ -61,7 +61,7 @@ def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:
     Raises:
         PolicyError: it is neither.
     """
-    one = isinstance(given, Policy | str) or callable(given)
+    one = isinstance(given, Policy | Grid | str) or callable(given)
     if not one and not isinstance(given, Iterable):
         raise PolicyError(f"{given!r} is no policy: give a spec, a policy, a rule, or several")
     return [given] if one else list(given)  # type: ignore[arg-type]
@@ -77,6 +77,8 @@ def policy_of(given: AnyPolicy, read: Callable[[str], T]) -> Policy | T:
         return given
     if isinstance(given, str):
         return read(given)
+    if isinstance(given, Grid):
+        raise PolicyError(f"{given} are {len(given)} settings: sweep or tune them, or name one")
     if callable(given):
         return from_function(given, DRAFT_STATISTICS)
     raise PolicyError(f"{given!r} is no policy: give an object, a spec or a function")

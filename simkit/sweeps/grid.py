@@ -17,7 +17,7 @@ from simkit.costs import CostModel
 from simkit.costs.base import RuleTime
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
-from simkit.policies import FunctionPolicy, Policy, Setting, expand
+from simkit.policies import FunctionPolicy, Grid, Policy, Setting, expand
 from simkit.simulator.arguments import (
     FIRST,
     AnyCost,
@@ -244,7 +244,8 @@ def settings(specs: AnyPolicy | Iterable[AnyPolicy]) -> list[Policy]:
     """
     found: list[Policy] = []
     for given in listed(specs):
-        some = policy_of(given, lambda text: expand(text, MOST))
+        grid = isinstance(given, Grid)
+        some = given if grid else policy_of(given, lambda text: expand(text, MOST))
         found += [some] if isinstance(some, Policy) else some
         if len(found) > MOST:
             raise PolicyError(f"the specs mean more than {MOST} settings: {len(found)} by {given}")

@@ -16,7 +16,7 @@ from simkit.cluster import joined
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
 from simkit.plot import Picture
-from simkit.policies import Policy, Setting
+from simkit.policies import Grid, Policy, Setting
 from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
@@ -229,7 +229,8 @@ def tune(
 
     Args:
         trace: see `simkit.replay`.
-        specs: families: a spec with ranges, "svip(h=0.1:1.0:0.05)", a policy, or a function.
+        specs: families: a spec with ranges, "svip(h=0.1:1.0:0.05)", a policy, a function, or the
+            grid of a rule of one's own, `rule.grid(h=[0.1, 0.2])`.
         cost: see `simkit.replay`.
         folds: of prompts, random, stratified by task.
         seed: of the folds, and of the bootstrap.
@@ -448,7 +449,7 @@ def _families(specs: AnyPolicy | Iterable[AnyPolicy], reference: str) -> dict[st
     given = []
     for each in listed(specs):
         family = settings([each])
-        spec = each.strip() if isinstance(each, str) else str(family[0])
+        spec = str(each).strip() if isinstance(each, str | Grid) else str(family[0])
         if families.setdefault(spec, family) != family:
             raise ReplayError(f"two different families are both called {spec}")
         given.append(spec)

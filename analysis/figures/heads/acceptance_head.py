@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import look
-from analysis.figures.drawing.tasks import beside, tasks_on
+from analysis.figures.drawing.tasks import beside, few_along, tasks_on
 from analysis.figures.rows import cells
 from analysis.labelled_replays import BEST_FIXED, choices, chosen
 from analysis.papers import acceptance_head as paper
@@ -29,12 +29,17 @@ def acceptance_head(plot: Plot, cost: AnyCost | None = None) -> None:
     families = plot.tuned(TUNED, cost)
     plain = families.pop(BEST_FIXED)
     arms, masks = {**runs, **families, **without}, groups(plot.trace)
+    found = {
+        label: {task: speed(one, plain, some) for task, some in masks.items()}
+        for label, one in arms.items()
+    }
+    first = next(iter(found.values()))
+    shown, which = few_along(plot.ax, {task: e.value for task, e in first.items()})
     for k, (label, one) in enumerate(arms.items()):
-        found = [speed(one, plain, some) for some in masks.values()]
-        at = beside(len(masks), k, len(arms), 0.2)
-        plot.points(at, found, masks, label=label, **{**look(k), "linestyle": ""})
-        for (task, some), e in zip(masks.items(), found, strict=True):
-            row = {"arm": label, "task": task} | cells(e, "speed")
+        here, at = [found[label][task] for task in shown], beside(len(shown), k, len(arms), 0.2)
+        plot.points(at, here, shown, label=label, **{**look(k), "linestyle": ""})
+        for task, some in masks.items():
+            row = {"arm": label, "task": task} | cells(found[label][task], "speed")
             for end, counts in {"": one.counts, "_without": plain.counts}.items():
                 steps = counts["steps"][some]
                 tau = clusters.ratio(counts["accepted"][some] + steps, steps)
@@ -43,11 +48,12 @@ def acceptance_head(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.line_at_1()
     printed = paper.PRINTED_MEAN.speed("with head", "EAGLE-2")
     plot.rows.append({"arm": "paper", "speed": printed})
-    tasks_on(plot.ax, masks)
+    tasks_on(plot.ax, {task: masks[task] for task in shown})
     plot.ax.set(ylabel="speed ÷ speed of the best fixed length")
     plot.below()
     plot.caption(
         "What the acceptance head is worth",
+        which,
         f"Best fixed length: {choices(plain)}. The paper compares with the same drafts without the"
         f" head, {paper.WITHOUT}, and prints {printed:.3f} (Table 1, Vicuna 7B, mean).",
         f"n: prompts; tuned: {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)};"

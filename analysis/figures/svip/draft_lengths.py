@@ -12,7 +12,7 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.axes import width_of
 from analysis.figures.drawing.captions import length
 from analysis.figures.drawing.styles import ink, paper, small
-from analysis.figures.drawing.tasks import tasks_on
+from analysis.figures.drawing.tasks import few_along, tasks_on
 from analysis.figures.rows import Row, cells
 from analysis.papers import svip
 from analysis.replays import groups
@@ -39,9 +39,10 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
     """
     runs = plot.replays(ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
     masks, free = groups(plot.trace), outside_loops.if_any(plot.under(None), runs)
+    drawn, which = few_along(plot.ax, _rates(next(iter(runs.values())).counts, masks))
     for k, (label, one) in enumerate(runs.items()):
         measured = _measured(one.counts, masks)
-        shown = list(measured.values())
+        shown = [measured[task] for task in drawn]
         if free:
             apart = _measured(free[label], masks)
             measured |= {f"{task}, outside of loops": found for task, found in apart.items()}
@@ -54,11 +55,14 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
                 row |= cells(e, name)
                 plot.missing([e], [task])
             plot.rows.append(row)
-    tasks_on(plot.ax, masks, *(["outside of loops"] if free else []))
+    tasks_on(
+        plot.ax, {task: masks[task] for task in drawn}, *(["outside of loops"] if free else [])
+    )
     plot.ax.set(ylabel="tokens a step")
     plot.below()
     plot.caption(
         "Draft length and accepted length",
+        which,
         f"Outline: drafted; filled: accepted; {'%: their ratio; ' * written}n: prompts,"
         f" {plot.sampling}; lines: 95% CI over prompts.",
         "Outside of loops: steps of all prompts that begin outside of verbatim loops, with their"
@@ -66,6 +70,13 @@ def draft_lengths(plot: Plot, h: float = 0.8) -> None:
         if free
         else "",
     )
+
+
+def _rates(
+    counts: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray]
+) -> dict[str, float | None]:
+    """The share of each task's drafted tokens that is accepted."""
+    return {task: e["acceptance_rate"].value for task, e in _measured(counts, masks).items()}
 
 
 def _measured(
