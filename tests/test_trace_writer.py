@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -294,3 +295,14 @@ def test_add_file(tmp_path, monkeypatch):
     with pytest.raises(TraceError, match=FULL):
         add_file(folder, "latency.parquet", N_SAMPLES)
     assert traces.load(folder).extra("latency.parquet").num_rows == 2
+
+
+def test_one_drafter_of_a_recording_is_not_written_without_it(tmp_path):
+    """Nor opened: its rows are the target's too, which the recording has."""
+    drafter = traces.load("reference", "suffix")
+    with pytest.raises(TraceError, match="cannot be written without it: simkit thin"):
+        save(drafter, tmp_path / "alone")
+    assert not (tmp_path / "alone").exists()
+    shutil.copytree(drafter.path, tmp_path / "a" / "b" / "suffix")
+    with pytest.raises(TraceError, match="suffix is one drafter of a recording, in whose folder"):
+        traces.load(tmp_path / "a" / "b" / "suffix")

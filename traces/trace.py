@@ -367,7 +367,12 @@ def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
 def _open(folder: Path, manifest: Manifest) -> Trace:
     if manifest.attached_to is None:
         return Trace(manifest, FolderSource(folder, manifest), folder)
-    recording = _open(*find(Path(os.path.abspath(folder)).parent.parent))
+    try:
+        recording = _open(*find(Path(os.path.abspath(folder)).parent.parent))
+    except TraceError as error:
+        raise TraceError(
+            f"{folder} is one drafter of a recording, in whose folder it must lie: {error}"
+        ) from None
     return _attached_to(recording, folder, manifest)
 
 

@@ -293,8 +293,14 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
 
     Raises:
         TraceError: the folder is not empty or cannot be written (nothing is left then), the trace
-            lacks a column or has states, or it is sampled and its numbers are not 0, 1, 2, …
+            lacks a column or has states, it is one drafter of a recording, or it is sampled and its
+            numbers are not 0, 1, 2, …
     """
+    if trace.manifest.attached_to is not None:
+        raise TraceError(
+            "one drafter of a recording cannot be written without it: simkit thin RECORDING --own"
+            " NAME makes a copy whose own draft model it is"
+        )
     header = replace(trace.manifest, batch_size=batch_size)
     latency = trace.latency()
     check_can_be_saved(trace)
