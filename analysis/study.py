@@ -14,7 +14,9 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Literal, TypeVar, cast
 
-from analysis.stats.loops import Loops, split
+from analysis.stats import drafts
+from analysis.stats.drafts import Drafts
+from analysis.stats.loops import Loops, Outside, split
 from simkit import costs
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
@@ -109,6 +111,18 @@ class Study:
     def where(self, charge: Charge | None) -> Setting:
         """What a policy is replayed in."""
         return Setting(self.layout, charge, FIRST[self.first_token])
+
+    def runs(self, outside: Outside | None = None) -> Drafts:
+        """Unbroken runs of accepted tokens, from each output's first step on; see `drafts.runs`.
+
+        Args:
+            outside: of loops: only there, each stretch a text of its own.
+        """
+        accepted, offsets = self.trace.positions("accepted"), self.path.offsets
+        first = FIRST[self.first_token]
+        if outside is None:
+            return drafts.runs(accepted, offsets, first)
+        return outside.runs(accepted, outside.first(first, offsets))
 
     def kept(self, cost: AnyCost | None, make: Callable[[], T]) -> T:
         """What `make()` gives for a cost, until the cost's file changes; of a few costs, the last.

@@ -1,5 +1,7 @@
 """Drafts, acceptance by depth, the i.i.d. assumption: against replays, SciPy and closed forms."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,11 +10,17 @@ from replay_traces import tiny_traces
 from scipy import stats
 from stats_traces import ahead_of, flags, offsets_of
 
+from analysis.claims import CLAIMS, check
+from analysis.figures import FIGURES
 from analysis.stats import StatsError, depth, drafts, iid
+from analysis.study import Study
 from simkit import policies
 from simkit.drafters.path import PathLayout
+from simkit.simulator.arguments import FIRST
 from simkit.steps.chain import FAMILY
 from traces import synthetic
+
+COST = "linear(draft_s=1, target_s=6)"
 
 
 @settings(deadline=None)  # compiles at first
@@ -41,16 +49,42 @@ def test_every_start_one_by_one(rows, length):
             assert found.rejected[row] == (kept < len(seen))
 
 
-@given(flags())
-def test_runs_tile_the_text(rows):
+@given(flags(), st.sampled_from([1, 2]))
+def test_runs_tile_the_text_from_the_first_step_on(rows, first):
     accepted, offsets = rows
-    found = drafts.runs(accepted, offsets)
-    again = []
-    for s in range(len(offsets) - 1):
+    found = drafts.runs(accepted, offsets, first)
+    for s, (low, high) in enumerate(pairwise(offsets)):
+        again = []
         for d in range(found.offsets[s], found.offsets[s + 1]):
             again += [True] * int(found.accepted[d]) + [False] * int(found.rejected[d])
-        assert len(again) == offsets[s + 1]
-    assert again == accepted.tolist()
+        assert again == accepted[low + first - 1 : high].tolist()
+
+
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_runs_of_a_study_are_the_steps_of_the_oracle(first_token):
+    """But for a token at the length limit, which no draft reaches."""
+    study = Study(synthetic.iid(9, 40, 0.8, max_draft=40, seed=5), first_token)
+    found, first = study.runs(), FIRST[first_token]
+    steps = drafts.of_steps(FAMILY.walk(policies.Oracle(max_draft=40), study.path, first))
+    assert np.array_equal(found.offsets, steps.offsets)
+    beyond = found.accepted - steps.accepted
+    assert set(beyond.tolist()) <= {0, 1} and not beyond[found.rejected].any()
+
+
+def test_figures_and_claims_count_runs_from_the_first_step_on():
+    """Under prefill, an output's first token is in no draft, nor in a step's γ*."""
+    trace = synthetic.iid(12, 30, 0.8, max_draft=16, seed=5)
+    for name in ("step_lengths", "optimal_lengths"):
+        whole, later = (
+            FIGURES[name].draw(trace, first_token=first).frame for first in ("draft", "prefill")
+        )
+        assert not whole.equals(later)
+    drawn = FIGURES["step_lengths"].draw(trace, first_token="prefill", steps=10**6).frame
+    assert drawn["length"].to_list() == Study(trace, "prefill").runs().accepted.tolist()
+    for name in ("lengths_vary", "fixed_is_mostly_wrong"):
+        (one,) = check(trace, COST, claims=[CLAIMS[name]], first_token="prefill").of
+        (other,) = check(trace, COST, claims=[CLAIMS[name]]).of
+        assert one.parts[0].found != other.parts[0].found
 
 
 @given(flags(min_prompts=1), st.integers(1, 12))

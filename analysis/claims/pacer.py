@@ -14,7 +14,7 @@ from analysis.papers import pearl, words
 from analysis.papers.printed import ends
 from analysis.replays import ALONE, ASSIST, FAMILIES
 from analysis.speeds import per, speed
-from analysis.stats import drafts, iid
+from analysis.stats import iid
 
 claim = claims_of("PACER")
 
@@ -41,11 +41,9 @@ def lengths_vary(at: Evidence) -> list[Part]:
     γ* is the run of accepted tokens up to a rejection; runs that a loop or the text's end cuts off
     are left out. Independent tokens of one acceptance rate give 1. Also given: with loops.
     """
-    accepted, left = at.trace.positions("accepted"), at.outside
-    whole = drafts.runs(accepted, at.layout.offsets)
     return [
-        Part("outside of loops", iid.dispersion(left.runs(accepted)), ABOVE_1),
-        Part("with loops", iid.dispersion(whole), None),
+        Part("outside of loops", iid.dispersion(at.study.runs(at.outside)), ABOVE_1),
+        Part("with loops", iid.dispersion(at.study.runs()), None),
     ]
 
 

@@ -29,8 +29,7 @@ def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
     acceptance rate α. Outside of loops; also given: with loops, and the share alone, which can
     hardly be below one half.
     """
-    accepted, left, length = at.trace.positions("accepted"), at.outside, at.best_length
-    runs, free = drafts.runs(accepted, at.layout.offsets), left.runs(accepted)
+    length, runs, free = at.best_length, at.study.runs(), at.study.runs(at.outside)
     share, beyond = _not_of_length(runs, length)
     return [
         Part("outside of loops", _not_of_length(free, length)[1], ABOVE_0),

@@ -111,7 +111,7 @@ def every_start(
     return Drafts(offsets, accepted, rejected)
 
 
-def runs(accepted: np.ndarray, offsets: np.ndarray) -> Drafts:
+def runs(accepted: np.ndarray, offsets: np.ndarray, first: int | np.ndarray = 1) -> Drafts:
     """The unbroken runs of accepted tokens, each with the rejection that ends it.
 
     They are the drafts of a decoder that drafts on until the first rejection. A run that the end
@@ -120,12 +120,18 @@ def runs(accepted: np.ndarray, offsets: np.ndarray) -> Drafts:
     Args:
         accepted: (R,) bool, of each position.
         offsets: (S + 1,), where prompts start.
+        first: position of each prompt's first step, 1 or 2; or of each, (S,).
     """
     check(offsets, accepted=accepted)
+    filled = np.diff(offsets) > 0
+    emitted = offsets[:-1][filled & (np.asarray(first) > 1)]  # by the prefill: in no draft
     last = ~accepted.astype(bool)
-    last[offsets[1:][np.diff(offsets) > 0] - 1] = True
+    last[offsets[1:][filled] - 1] = True
+    last[emitted] = True
     ends = np.flatnonzero(last)
-    rejected = ~accepted[ends].astype(bool)
     length = np.diff(ends, prepend=-1)
+    drafted = ~np.isin(ends, emitted)
+    ends, length = ends[drafted], length[drafted]
+    rejected = ~accepted[ends].astype(bool)
     starts = np.searchsorted(ends, offsets)
     return Drafts(starts, (length - rejected).astype(np.int32), rejected)

@@ -61,9 +61,14 @@ class Outside(NamedTuple):
         ends = self.begins + np.diff(self.offsets)
         return np.where(stretch >= 0, np.maximum(ends[stretch] - at, 0), 0)
 
-    def runs(self, accepted: np.ndarray) -> Drafts:
-        """The unbroken runs of accepted tokens, which a loop cuts off: see `drafts.runs`, (R,)."""
-        return self.by_prompt(runs(accepted[self.rows], self.offsets))
+    def runs(self, accepted: np.ndarray, first: int | np.ndarray = 1) -> Drafts:
+        """The unbroken runs of accepted tokens, which a loop cuts off: see `drafts.runs`.
+
+        Args:
+            accepted: (R,) bool.
+            first: of each stretch, see `first`.
+        """
+        return self.by_prompt(runs(accepted[self.rows], self.offsets, first))
 
     def summed(self, sums: np.ndarray) -> np.ndarray:
         """Sums over stretches, (P, m), as sums over prompts, (S, m)."""

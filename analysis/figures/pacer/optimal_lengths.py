@@ -9,7 +9,7 @@ from analysis.figures.drawing.marks import look
 from analysis.figures.drawing.tasks import few
 from analysis.figures.rows import cells, text
 from analysis.replays import groups
-from analysis.stats import drafts, optimal
+from analysis.stats import optimal
 
 LONGEST = 12  # lengths drawn; those beyond are in the frame
 
@@ -20,11 +20,10 @@ def optimal_lengths(plot: Plot) -> None:
 
     Of all tasks together also outside of verbatim loops of the output; of each task in the frame.
     """
-    layout, looped = plot.study.path, plot.study.loops
-    accepted, masks = plot.trace.positions("accepted"), groups(plot.trace)
-    taken = {"": drafts.runs(accepted, layout.offsets)}
+    looped, masks = plot.study.loops, groups(plot.trace)
+    taken = {"": plot.study.runs()}
     if (left := looped.outside) is not None:
-        taken[", outside of loops"] = left.runs(accepted)
+        taken[", outside of loops"] = plot.study.runs(left)
     each = {
         (task, end): optimal.lengths(taken[end].of_prompts(some))
         for end in taken

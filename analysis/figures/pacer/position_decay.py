@@ -84,8 +84,7 @@ def _draw(plot: Plot, curves: dict[str, depth.DepthCurve]) -> None:
 
 def _law(plot: Plot, found: depth.DepthCurve) -> None:
     """What independent tokens of the same α would give."""
-    accepted, offsets = plot.trace.positions("accepted"), plot.study.path.offsets
-    alpha = iid.run_lengths(drafts.runs(accepted, offsets)).alpha
+    alpha = iid.run_lengths(plot.study.runs()).alpha
     plot.rows.append({"series": "alpha"} | cells(alpha, "acceptance"))
     if alpha.value is not None and len(found.depth):
         law = alpha.value ** found.depth.astype(float)

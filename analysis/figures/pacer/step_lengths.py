@@ -14,7 +14,7 @@ from analysis.figures.drawing.styles import ink
 from analysis.replays import tasks
 from analysis.stats import drafts
 from analysis.study import MissingError, Study
-from simkit.simulator.arguments import AnyCost
+from simkit.simulator.arguments import FIRST, AnyCost
 from traces.messages import how_many
 
 
@@ -58,16 +58,19 @@ def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> p
 
 def _runs(study: Study) -> tuple[drafts.Drafts, drafts.Drafts | None]:
     """Runs of accepted tokens, and those outside of loops if there are any loops."""
-    accepted, left = study.trace.positions("accepted"), study.loops.outside
-    whole = drafts.runs(accepted, study.path.offsets)
-    return whole, None if left is None else left.runs(accepted)
+    left = study.loops.outside
+    return study.runs(), None if left is None else study.runs(left)
 
 
 def _choose(plot: Plot, runs: drafts.Drafts, task: np.ndarray, each: int) -> None:
     """Rows of the first steps of each task."""
-    size = runs.accepted + runs.rejected  # every position is in one run, from its first row on
-    looped = np.append(plot.study.loops.rows, False)[np.cumsum(size) - size]
-    of_step = np.repeat(task, np.diff(runs.offsets))
+    study, steps = plot.study, np.diff(runs.offsets)
+    size = runs.accepted + runs.rejected  # every position is in one run, from the first step on
+    before = np.append(0, np.cumsum(size))
+    skipped = study.path.offsets[:-1] + FIRST[study.first_token] - 1 - before[runs.offsets[:-1]]
+    begins = before[:-1] + np.repeat(skipped, steps)
+    looped = np.append(study.loops.rows, False)[begins]
+    of_step = np.repeat(task, steps)
     for name in dict.fromkeys(task.tolist()):
         for index in np.flatnonzero(of_step == name)[:each]:
             row = {"task": name, "step": len(plot.rows), "length": int(runs.accepted[index])}
