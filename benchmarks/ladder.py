@@ -34,19 +34,28 @@ COSTS = {f"c = {c}": f"linear(draft_s=1, target_s={c})" for c in (5, 10, 30)}
 """Prices: a draft token takes 1, a verification c however wide it is."""
 H200 = {"Qwen2.5 on an H200": "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"}
 DRAWN = "c = 10"
+LINEAR, LAYERS, EMBEDDING = 106_168_320, 30, 49_152 * 576  # weights of the target
+LAYER_MB, EMBEDDING_MB = 2e-6 * LINEAR / LAYERS, 2e-6 * EMBEDDING  # float16
+
+
+def rounded_mb(bits: int, group: int) -> float:
+    """The size of all linear layers, with a scale and a zero of 16 bits for each group."""
+    return 1e-6 * LINEAR * (bits / 8 + 4 / group)
+
+
 WEIGHTS_MB = {
-    "exit8": (7, 113),
+    "exit8": (LAYER_MB, 8 * LAYER_MB + EMBEDDING_MB),
     "distilled": (16, 0),
-    "pruned15": (106, 57),
-    "q2-g16": (53, 57),
-    "q3-g64": (46, 57),
-    "q3-g32": (53, 57),
-    "q3-g16": (66, 57),
-    "q4-g64": (60, 57),
+    "pruned15": (15 * LAYER_MB, EMBEDDING_MB),
+    "q2-g16": (rounded_mb(2, 16), EMBEDDING_MB),
+    "q3-g64": (rounded_mb(3, 64), EMBEDDING_MB),
+    "q3-g32": (rounded_mb(3, 32), EMBEDDING_MB),
+    "q3-g16": (rounded_mb(3, 16), EMBEDDING_MB),
+    "q4-g64": (rounded_mb(4, 64), EMBEDDING_MB),
 }
 """Weights that a draft pass reads: the draft's own, and the target's (float16)."""
+TARGET_MB = LAYERS * LAYER_MB + EMBEDDING_MB
 ALIKE = ("pruned15", "q2-g16")  # trained, and rounded
-TARGET_MB = 269
 MEASURED_C = {"exit8": 2.4, "distilled": 15.8, "pruned15": 1.6}
 """Seconds of a target pass over those of a draft pass, on a CPU; copies, in float16, have 1."""
 
@@ -92,7 +101,7 @@ def rung(name: str, study: Study) -> dict[str, Any]:
     return {
         "draft": name,
         "made_of": made_of(study.trace.manifest),
-        "weights_mb": WEIGHTS_MB[name],
+        "weights_mb": [round(size) for size in WEIGHTS_MB[name]],
         "c_of_weights": TARGET_MB / sum(WEIGHTS_MB[name]),
         "c_measured": MEASURED_C.get(name, 1.0),
         "acceptance": acceptance_of(study).text(),

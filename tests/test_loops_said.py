@@ -165,6 +165,8 @@ def test_drafts_that_are_made_of_the_target_are_said_to_be(capsys):
     (said,) = [note for note in remarks_of(load("ladder")) if note.startswith("made from")]
     assert "models: exit8 (its first eight layers" in said and "q3-g16, q3-g32, q3-g64 (" in said
     assert "distilled" not in said and not drafts_made_of(load("smollm2"))
+    (few,) = (note for note in remarks_of(load("ladder"), ["q3-g32"]) if note.startswith("made"))
+    assert ROUNDED in few and "exit8" not in few
     assert run(["info", "ladder"]) == 0
     assert "the target's own: 15 of its 30 layers" in " ".join(capsys.readouterr().out.split())
 

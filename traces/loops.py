@@ -7,7 +7,7 @@ accepts token after token, and acceptance tells of the loop rather than of the p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -74,10 +74,15 @@ def looping(trace: Trace, most: int | None = _LOOKED_AT) -> Looping | None:
     return Looping(int((shares >= MUCH).sum()), len(shares), float(rows[-1] / len(tokens)))
 
 
-def remarks_of(trace: Trace) -> list[str]:
-    """What a reader of a trace must know: its import, its models, prompts that repeat and loops."""
+def remarks_of(trace: Trace, drafters: Collection[str] | None = None) -> list[str]:
+    """What a reader of a trace must know: its import, its models, prompts that repeat and loops.
+
+    Args:
+        trace: of any kind.
+        drafters: see `drafts_made_of`.
+    """
     notes = trace.manifest.source.notes if trace.manifest.source else ()
-    models = beside_itself(trace.manifest), drafts_made_of(trace)
+    models = beside_itself(trace.manifest), drafts_made_of(trace, drafters)
     said = [*notes, *models, again(trace), *_of_loops(trace)]
     return [one for one in said if one]
 
@@ -112,14 +117,15 @@ def beside_itself(manifest: Manifest) -> str:
     return "draft and target are the same model, at two temperatures"
 
 
-def drafts_made_of(trace: Trace) -> str:
+def drafts_made_of(trace: Trace, drafters: Collection[str] | None = None) -> str:
     """What to say where drafts are the target itself, rounded or in part; else nothing.
 
     Args:
         trace: of a drafter; or a recording without a draft of its own, whose drafters are named.
+        drafters: of these alone; None: of all.
     """
     of: dict[str, list[str]] = {}
-    for manifest in _with_drafters(trace):
+    for manifest in _with_drafters(trace, trace.drafters if drafters is None else drafters):
         if manifest.draft and (words := made_of(manifest)):
             of.setdefault(words, []).append(manifest.draft.id.split("/")[-1])
     if not of:
@@ -138,10 +144,10 @@ def made_of(manifest: Manifest) -> str:
     return LADDER_DRAFTS.get(draft.id, "")
 
 
-def _with_drafters(trace: Trace) -> Iterator[Manifest]:
+def _with_drafters(trace: Trace, drafters: Collection[str]) -> Iterator[Manifest]:
     yield trace.manifest
     if trace.manifest.kind == "target":
-        for name in trace.drafters:
+        for name in drafters:
             with suppress(TraceError):  # one that is not whole
                 yield trace.with_drafter(name).manifest
 

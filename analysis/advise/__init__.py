@@ -85,7 +85,7 @@ def advise(
         load=at_load,
         engine=engine or "",
         config=config,
-        notes=tuple(dict.fromkeys([*notes, *_free_heads(found), *_notes(study, watched)])),
+        notes=tuple(dict.fromkeys([*notes, *_free_heads(found), *_notes(found, study, watched)])),
         **facts,
     )
 
@@ -139,12 +139,12 @@ def _free_heads(found: Field) -> list[str]:
     return free_heads(asked)
 
 
-def _notes(study: Study, watched: priced.Priced) -> list[str]:
+def _notes(found: Field, study: Study, watched: priced.Priced) -> list[str]:
     """What a reader of the numbers should know, one line each."""
     said = [f"{line[0].lower()}{line[1:].rstrip('.')}" for line in watched.sentences()]
     about = few(study.trace.n_sequences)
     more = more_of((study.trace.recording or study.trace).path)
-    return [*said, *([about] if about else []), *remarks_of(study.trace), *more]
+    return [*said, *([about] if about else []), *remarks_of(study.trace, found.replays), *more]
 
 
 def _worth(found: Field, setting: Setting) -> Estimate:
