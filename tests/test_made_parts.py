@@ -82,7 +82,7 @@ def test_the_ladders_claims_have_their_statistics(sampler):
 def test_the_ladders_drafts_have_their_prices():
     heads, _, *rows = made_parts.ladder().splitlines()
     assert "| c by these weights | c on this CPU |" in heads
-    assert any("`q3-g32` | weights rounded to 3 bits | 53 + 57 | 2.4 | 1 |" in row for row in rows)
+    assert any("`q3-g32` | weights rounded to 3 bits | 53 + 57 | 2.5 | 1 |" in row for row in rows)
 
 
 def test_answers_are_whole_blocks():
