@@ -8,6 +8,7 @@ import pytest
 import simkit
 import traces
 from simkit.errors import UserError
+from traces.did_you_mean import Helpful
 from traces.synthetic import iid
 
 COST = "linear(draft_s=0.001, target_s=0.01)"
@@ -97,6 +98,18 @@ def test_misspelt_attributes(result, trace):
             getattr(owner, name)
         assert says in str(error.value)
     assert not hasattr(result, "_repr_png_")
+
+
+def test_what_a_property_lacks_is_said_not_the_property():
+    """Python asks `__getattr__` for a property inside which an attribute is missing."""
+
+    class Mine(Helpful):
+        @property
+        def frame(self):
+            return "text".splitlnies()
+
+    with pytest.raises(AttributeError, match="'str' object has no attribute 'splitlnies'"):
+        Mine().frame  # noqa: B018
 
 
 def test_frames_of_other_libraries(result, monkeypatch):

@@ -47,6 +47,8 @@ class Helpful:
             kind = type(self)
             if name.startswith("_"):  # asked by a library, of everything
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+            if name in dir(kind):  # a property, inside which another attribute is missing
+                return object.__getattribute__(self, name)
             raise AttributeError(missing(f"a {kind.__name__}", name, [*dir(kind), *vars(self)]))
 
 

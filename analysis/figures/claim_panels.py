@@ -17,7 +17,6 @@ from analysis.figures.verdict_map import MARKS, keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.typing import FillStyleType
 
     from analysis.stats import Estimate
 
@@ -86,7 +85,7 @@ def claim_panels(of: Sequence[ClaimPanel], width: float | str | None = None) -> 
 
 def _panel(ax: Axes, one: ClaimPanel) -> None:
     for point in one.points:
-        if point.said in MARKS and point.found.value is not None:
+        if point.said in MARKS:
             _point(ax, point)
     low, high = ax.get_ylim()
     ends = np.clip(one.allowed, low, high)
@@ -102,18 +101,16 @@ def _panel(ax: Axes, one: ClaimPanel) -> None:
     ax.set_title(one.title, title, pad=9, loc="left").set_in_layout(False)
     measure = {"fontsize": _LETTERS["measure"], "color": GREY, "va": "bottom"}
     first, more, _ = one.measure.partition(", ")
-    ax.text(
-        0, 1.02, first + (", …" if more else ""), transform=ax.transAxes, **measure
-    ).set_in_layout(False)
+    words = ax.text(0, 1.02, first + (", …" if more else ""), transform=ax.transAxes, **measure)
+    words.set_in_layout(False)
 
 
 def _point(ax: Axes, point: PanelPoint) -> None:
     x, y = point.acceptance, point.found.value
     if (flips := point.flips) is not None and flips.lo is not None and flips.hi is not None:
         ax.plot([x, x], [flips.lo, flips.hi], color=_FLIPS, linewidth=4, solid_capstyle="butt")
-    mark: str
-    fill: FillStyleType
     mark, color, fill = MARKS[point.said]
     if point.found.lo is not None and point.found.hi is not None:
         ax.plot([x, x], [point.found.lo, point.found.hi], color=color, linewidth=0.8)
-    ax.plot(x, y, mark, color=color, fillstyle=fill, markersize=3.5, zorder=3)
+    if y is not None:
+        ax.plot(x, y, mark, color=color, fillstyle=fill, markersize=3.5, zorder=3)
