@@ -167,8 +167,8 @@ def ladder_alike() -> str:
     words = {"greedy": "greedy", "sampled": "T = 1"}
     differ = [f"{one}, {words[sampler]}" for sampler, (_, some) in found.items() for one in some]
     return (
-        f"In {cases} cases (a claim, greedy or at T = 1, at one of four prices) both drafts give a"
-        f" verdict; it differs in {len(differ)}{': ' if differ else ''}{'; '.join(differ)}."
+        f"With each claim asked greedy and at T = 1, at four prices, both drafts give a verdict"
+        f" {cases} times. {len(differ)} of these verdicts differ: {'; '.join(differ) or 'none'}."
     )
 
 
