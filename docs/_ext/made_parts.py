@@ -168,7 +168,7 @@ def ladder_alike() -> str:
     differ = [f"{one}, {words[sampler]}" for sampler, (_, some) in found.items() for one in some]
     return (
         f"With each claim asked greedy and at T = 1, at four prices, both drafts give a verdict"
-        f" {cases} times. {len(differ)} of these verdicts differ: {'; '.join(differ) or 'none'}."
+        f" {cases} times. Cases in which they contradict each other: {'; '.join(differ) or 'none'}."
     )
 
 
