@@ -112,6 +112,20 @@ class FigureEntry(NamedTuple):
             return ""
         return f"no cost was given, and its default, {takes.default}, is not of this trace"
 
+    def check(self, by: By, policies: Sequence[str]) -> None:
+        """Refuse what it cannot show; a policy that the trace cannot give is left out later.
+
+        Raises:
+            FigureError: it compares no tasks, or no policies.
+            PolicyError: a spec cannot be read.
+        """
+        if by != "task" and not self.grouped:
+            raise FigureError(f"{self.name}: does not compare tasks, so it cannot show {by}s")
+        if policies and not self.compares:
+            raise FigureError(f"{self.name}: does not compare policies, so it cannot show more")
+        for spec in policies:
+            settings(spec)
+
     def called(self, by: By) -> str:
         """The name of its files, which says what is shown side by side if not tasks."""
         return self.name if by == "task" else f"{self.name.removesuffix('_by_task')}_by_{by}"
@@ -141,9 +155,7 @@ FIGURES: Registry[FigureEntry] = Registry(
 """Figures by name; `analysis.figures.index` says where each is drawn."""
 
 
-def figure(
-    source: str, *needs: str, grouped: bool = False, compares: bool = False, **facts: bool
-) -> Callable[[Draw], Callable[..., Drawn]]:
+def figure(source: str, *needs: str, **facts: bool) -> Callable[[Draw], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
     The function takes a `Plot` and its options, and gives its frame, or None for the plot's. For
@@ -152,9 +164,8 @@ def figure(
     Args:
         source: see `FigureEntry`.
         needs: columns.
-        grouped: it draws `Plot.groups`, and so takes `by`.
-        compares: it draws all that `Plot.tuned` gives, and so takes `policies`.
-        facts: `draft_model`, `drafters` and `trees` of `FigureEntry`.
+        facts: those of `FigureEntry`: `grouped`, it draws `Plot.groups`, and so takes `by`;
+            `compares`, it draws all that `Plot.tuned` gives, and so takes `policies`; ….
     """
 
     def made(draw: Draw) -> Callable[..., Drawn]:
@@ -172,12 +183,7 @@ def figure(
             policies: Sequence[str] = (),
             **options: Any,
         ) -> Drawn:
-            if by != "task" and not grouped:
-                raise FigureError(f"{name}: does not compare tasks, so it cannot show {by}s")
-            if policies and not compares:
-                raise FigureError(f"{name}: does not compare policies, so it cannot show more")
-            for spec in policies:
-                settings(spec)  # refused by name; what the trace cannot give is left out
+            entry.check(by, policies)
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
             times = Priced(own="cost" in takes)
@@ -189,8 +195,7 @@ def figure(
                 return Drawn(entry.called(by), table, ax, notes, style, plot.nothing)
 
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        shown = {"grouped": grouped, "compares": compares}
-        entry = FigureEntry(name, drawn, source, what, needs, **shown, **facts)
+        entry = FigureEntry(name, drawn, source, what, needs, **facts)
         FIGURES.add(name, entry, draw)
         _for_users(entry, draw)
         return drawn

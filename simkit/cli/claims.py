@@ -43,6 +43,24 @@ OtherTraces = Annotated[
     ),
 ]
 
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg",
+        rich_help_panel=MORE,
+        help="Draw the verdicts of --by acceptance into this file (.png, .svg or .pdf).",
+    ),
+]
+Panels = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg",
+        rich_help_panel=MORE,
+        help="Draw the statistics of --by acceptance into this file (.png, .svg or .pdf), a panel"
+        " for each claim.",
+    ),
+]
+
 
 def claims(
     trace: TraceName,
@@ -61,23 +79,8 @@ def claims(
             " the claim holds.",
         ),
     ] = "trace",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.svg",
-            rich_help_panel=MORE,
-            help="Draw the verdicts of --by acceptance into this file (.png, .svg or .pdf).",
-        ),
-    ] = None,
-    panels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.svg",
-            rich_help_panel=MORE,
-            help="Draw the statistics of --by acceptance into this file (.png, .svg or .pdf), a"
-            " panel for each claim.",
-        ),
-    ] = None,
+    plot: Plot = None,
+    panels: Panels = None,
     format: PrintedPage = "table",
     out: PageOut = None,
 ) -> None:

@@ -229,8 +229,7 @@ def tune(
 
     Args:
         trace: see `simkit.replay`.
-        specs: families: a spec with ranges, "svip(h=0.1:1.0:0.05)", a policy, a function, or the
-            grid of a rule of one's own, `rule.grid(h=[0.1, 0.2])`.
+        specs: families: "svip(h=0.1:1.0:0.05)", a policy, a function, `rule.grid(h=[0.1, 0.2])`.
         cost: see `simkit.replay`.
         folds: of prompts, random, stratified by task.
         seed: of the folds, and of the bootstrap.
