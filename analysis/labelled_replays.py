@@ -6,13 +6,14 @@ Nothing here draws, so that the report needs no matplotlib where it shows no fig
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of
 from analysis.speeds import factors, speed
 from analysis.stats import Estimate, compare
 from analysis.study import MissingError, Study
 from simkit.costs.base import IN_DECODERS
+from simkit.errors import PolicyError
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.binding import known_rule
 from simkit.simulator.rule_time import said
@@ -75,6 +76,22 @@ def tuned(
         {label: lambda spec=spec: at.tuned(spec) for label, spec in families.items()}
     )
     return found, without(why) + _timed(at, found)
+
+
+def labelled(specs: Iterable[str] | None) -> dict[str, str]:
+    """Specs by their labels: what one setting is called, or a family's spec; each once.
+
+    Raises:
+        PolicyError: one cannot be read, or is no spec.
+    """
+    given = [specs] if isinstance(specs, str) else list(specs or ())
+    found = {}
+    for spec in given:
+        if not isinstance(spec, str):
+            raise PolicyError(f"figures show specs, such as svip(h=0.3), not {spec!r:.40}")
+        some = settings(spec)
+        found[str(some[0]) if len(some) == 1 else spec.strip()] = spec.strip()
+    return found
 
 
 def without(why: Mapping[str, str]) -> list[str]:

@@ -144,8 +144,9 @@ DRAFTERS = {
 
 OTHERS = (
     SeriesStyle(INK, (5, 1, 0), "-", ""),
-    SeriesStyle("#5D3A1A", (7, 1, 0), "--", "////"),
-    SeriesStyle("#7F7F7F", (8, 1, 22.5), ":", "...."),
+    SeriesStyle("#E6007E", (7, 1, 0), "--", "////"),
+    SeriesStyle("#7AC943", (8, 1, 22.5), ":", "...."),
+    SeriesStyle("#00C8FF", (10, 1, 0), "-.", "xxxx"),
 )
 """Of policies beside those that a picture always shows: of no colour that those have."""
 

@@ -1,6 +1,7 @@
 """Claims by acceptance: what each draft says, in order, and where a verdict turns."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,8 @@ from analysis.claims import by_acceptance, check
 from analysis.claims.by_acceptance import acceptance_of, turns
 from analysis.claims.claim import CLAIMS as registry
 from analysis.claims.verdict import Verdict
+from analysis.figures.claim_panels import ClaimPanel, PanelPoint, claim_panels
+from analysis.stats import Estimate
 from analysis.study import Study
 from benchmarks import ladder
 from traces.errors import UserError
@@ -148,6 +151,14 @@ def test_a_panel_shows_a_claims_statistic_where_it_holds_and_coin_flips(found):
     assert axes["faster_than_constant"].transData.inverted().transform(shaded)[0, 1] == 1
 
 
+def test_a_panel_shows_one_statistic_and_an_end_of_what_is_allowed():
+    """τ below 1 and speed above 1 are two panels; a bound out of view is brought into it."""
+    one = Estimate(0.1, 0.05, 0.15, 30)
+    panels = [ClaimPanel("far", "share", (0.5, math.inf), [PanelPoint(0.4, "holds", one, None)])]
+    (ax,) = claim_panels(panels).axes
+    assert ax.get_ylim()[1] > 0.5 and ax.patches
+
+
 def test_drafts_of_similar_acceptance_are_counted_where_both_decide(found, monkeypatch):
     monkeypatch.setattr(ladder, "ALIKE", ("bad", "best"))
     cases, differ = ladder.alike({"c = 10": found, "c = 5": found})
@@ -185,11 +196,11 @@ def test_the_command(pairs, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--plot", "x.svg"], "--plot cannot be used with --by trace"),
-        (["--panels", "x.svg"], "--panels cannot be used with --by trace"),
+        (["--plot", "x.svg"], "--plot needs --by acceptance"),
+        (["--panels", "x.svg"], "--panels needs --by acceptance"),
         (
             ["--by", "acceptance", "--beside", "reference", "--sampled", "x"],
-            "--sampled cannot be used with --by acceptance",
+            "--sampled needs --by trace",
         ),
         (["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"], "'txt' is none of"),
         (["--by", "acceptance", "--beside", "smollm2"], "two of the traces have this name"),

@@ -168,8 +168,10 @@ def test_other_peoples_prices_are_asked_for(tmp_path, capsys, monkeypatch):
     why = f"no cost was given, and its default, {serving.COST}, is not of this trace"
     ended, out, _ = run(capsys, *words)
     assert ended == 0 and "1 of 3 figures" in out
-    assert f"tree_map, load_timeline: skipped: {why} (--cost or --only draws it)\n" in out
-    assert dict(pictures(Study(trace), None, None).skipped)["load_timeline"] == why
+    how = "give one, or ask for the figure with --only"
+    assert f"load_timeline: skipped: {why} ({how})\n" in out
+    assert "tree_map: skipped: needs trees" in out
+    assert dict(pictures(Study(trace), None, None).skipped)["load_timeline"] == f"{why} (give one)"
     assert "load_timeline" not in dict(pictures(Study(trace), COST, None).skipped)
     assert "2 of 2 figures" in run(capsys, *words, *only("load_timeline", "position_decay"))[1]
 
@@ -189,7 +191,7 @@ def test_figures_that_compare_policies_show_more_of_them(tmp_path, capsys):
     ended, out, _ = run(capsys, *words, *given)
     compare = sum(entry.compares for entry in FIGURES.values())
     assert ended == 0 and f"{compare} of {compare} figures" in out
-    assert out.startswith("without pacer: ")
+    assert out.startswith("without pacer(block=4): ")
     for path in (tmp_path / "out").glob("*.parquet"):
         frame = pl.read_parquet(path)
         assert "policy" not in frame or set(MORE) <= set(frame["policy"])
@@ -206,6 +208,29 @@ def test_policies_beside_a_figures_own_have_their_own_looks():
     assert set(MORE) < set(labels) and len(set(looks)) == len(looks)
     with pytest.raises(UserError, match="entropy_ratio: does not compare policies"):
         FIGURES["entropy_ratio"].draw("reference", policies=MORE)
+
+
+def test_more_policies_stand_beside_a_figures_own_whatever_they_are_called():
+    """`fixed` and `oracle()` are no longer the tuned length and the bound; one setting is one."""
+    trace = iid(12, 30, 0.7, max_draft=8, seed=3)
+    more = ["fixed(length=3)", "fixed(3)", "heuristic", "oracle()", "pearl"]
+    plain, whole = (
+        FIGURES["frontier"].under(trace, COST, policies=some).frame for some in ([], more)
+    )
+    beside = ["fixed(3)", "heuristic(initial=5)", "oracle()", "pearl()"]
+    added = whole.filter(~pl.col("policy").is_in(plain["policy"].to_list()))
+    assert [name.partition("(")[0] for name in added["policy"]] == [
+        name.partition("(")[0] for name in beside
+    ]
+    assert added.filter(hindsight=True)["policy"].to_list() == ["oracle()"]
+    kept = whole.filter(pl.col("policy").is_in(plain["policy"].to_list()))
+    assert kept["setting"].to_list() == plain["setting"].to_list()
+    drawn = FIGURES["regret_by_task"].under(trace, COST, policies=["pearl", "fixed(3)"])
+    assert "pearl()" not in drawn.frame["policy"].to_list()
+    assert any("Without pearl(): the prophet, which is of chains" in one for one in drawn.notes)
+    for wrong in ([3], [FIGURES]):
+        with pytest.raises(UserError, match="figures show specs"):
+            FIGURES["frontier"].under(trace, COST, policies=wrong)
 
 
 def test_a_prophet_among_more_policies_is_not_the_best_that_can_be_had():

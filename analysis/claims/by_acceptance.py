@@ -21,7 +21,7 @@ from analysis.claims.beside import Beside, check_names
 from analysis.claims.claim import Claim, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.table import Finding, check, name_of
-from analysis.claims.verdict import UNJUDGED, Verdict
+from analysis.claims.verdict import UNJUDGED, Allowed, Verdict
 from analysis.stats import Estimate, clusters
 from analysis.study import FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -132,17 +132,16 @@ class ByAcceptance(Beside):
 
         made = []
         for row in self.claims:
-            each = [(at, one, shown(one)) for at, one in zip(self._at, row, strict=True)]
-            points = [
-                PanelPoint(at, _mark(one), part.found, flips_of(one, part))
-                for at, one, part in each
-                if part and one.verdict not in UNJUDGED
-            ]
-            allowed = next((part.expected for _, _, part in each if part), None)
-            if points and allowed:
-                claim = row[0].claim
-                ends = allowed.lo, allowed.hi
-                made.append(ClaimPanel(claim.name, claim.measure, ends, points))
+            of: dict[Allowed, list[tuple[str, PanelPoint]]] = {}
+            for at, one in zip(self._at, row, strict=True):
+                part = shown(one)
+                if part and part.expected and one.verdict not in UNJUDGED:
+                    point = PanelPoint(at, _mark(one), part.found, flips_of(one, part))
+                    of.setdefault(part.expected, []).append((part.what, point))
+            for allowed, points in of.items():  # of two statistics of a claim, a panel each
+                claim, ends = row[0].claim, (allowed.lo, allowed.hi)
+                measure = points[0][0] if len(of) > 1 else claim.measure
+                made.append(ClaimPanel(claim.name, measure, ends, [one for _, one in points]))
         return claim_panels(made, width)
 
     def save(self, picture: Path, panels: bool = False) -> None:

@@ -10,7 +10,7 @@ none is given.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,11 +24,11 @@ from analysis.figures.drawn import Drawn
 from analysis.figures.index import places
 from analysis.figures.plot import Plot
 from analysis.groups import By
+from analysis.labelled_replays import labelled
 from analysis.priced import Priced
 from analysis.study import FirstToken, Study, study_of
 from analysis.trees import tree_study
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.registry import Registry
 
@@ -112,8 +112,8 @@ class FigureEntry(NamedTuple):
             return ""
         return f"no cost was given, and its default, {takes.default}, is not of this trace"
 
-    def check(self, by: By, policies: Sequence[str]) -> None:
-        """Refuse what it cannot show; a policy that the trace cannot give is left out later.
+    def labels(self, by: By, policies: Iterable[str]) -> dict[str, str]:
+        """Specs by how they are called; one that the trace cannot give is left out later.
 
         Raises:
             FigureError: it compares no tasks, or no policies.
@@ -123,8 +123,7 @@ class FigureEntry(NamedTuple):
             raise FigureError(f"{self.name}: does not compare tasks, so it cannot show {by}s")
         if policies and not self.compares:
             raise FigureError(f"{self.name}: does not compare policies, so it cannot show more")
-        for spec in policies:
-            settings(spec)
+        return labelled(policies)
 
     def called(self, by: By) -> str:
         """The name of its files, which says what is shown side by side if not tasks."""
@@ -183,12 +182,12 @@ def figure(source: str, *needs: str, **facts: bool) -> Callable[[Draw], Callable
             policies: Sequence[str] = (),
             **options: Any,
         ) -> Drawn:
-            entry.check(by, policies)
+            named = entry.labels(by, policies)
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
             times = Priced(own="cost" in takes)
             with on(ax, width, style) as ax, times.watching():
-                plot = Plot(study, ax, by, policies)
+                plot = Plot(study, ax, by, named)
                 table = draw(plot, **options)
                 notes = _finish(plot, times)
                 table = plot.frame if table is None else table

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _WIDE, _HIGH, _AROUND = 1.32, 0.98, 0.75  # inches: of a panel, and around all of them
 _LETTERS = {"title": 6.0, "measure": 5.5, "ticks": 5.5}  # points
+_LONGEST = 22  # characters of a title in letters of full size
 _ALLOWED, _FLIPS = "#0072B2", "#C8C8C8"
 
 
@@ -87,7 +88,7 @@ def _panel(ax: Axes, one: ClaimPanel) -> None:
     for point in one.points:
         if point.said in MARKS:
             _point(ax, point)
-    low, high = ax.get_ylim()
+    low, high = _with_an_end(*ax.get_ylim(), one.allowed)
     ends = np.clip(one.allowed, low, high)
     ax.axhspan(*ends, color=_ALLOWED, alpha=0.1, linewidth=0, zorder=0)
     for end in one.allowed:
@@ -97,12 +98,21 @@ def _panel(ax: Axes, one: ClaimPanel) -> None:
     ax.xaxis.set_major_formatter(PercentFormatter(1))
     ax.yaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(labelsize=_LETTERS["ticks"], length=2, pad=1)
-    title = {"fontsize": _LETTERS["title"], "fontweight": "normal"}
+    size = _LETTERS["title"] * min(1, _LONGEST / len(one.title))
+    title = {"fontsize": size, "fontweight": "normal"}
     ax.set_title(one.title, title, pad=9, loc="left").set_in_layout(False)
     measure = {"fontsize": _LETTERS["measure"], "color": GREY, "va": "bottom"}
     first, more, _ = one.measure.partition(", ")
     words = ax.text(0, 1.02, first + (", …" if more else ""), transform=ax.transAxes, **measure)
     words.set_in_layout(False)
+
+
+def _with_an_end(low: float, high: float, allowed: tuple[float, float]) -> tuple[float, float]:
+    """An axis' ends, so far apart that what is allowed can be seen."""
+    room = 0.15 * (high - low)
+    if allowed[0] >= high:
+        return low, allowed[0] + room
+    return (allowed[1] - room, high) if allowed[1] <= low else (low, high)
 
 
 def _point(ax: Axes, point: PanelPoint) -> None:

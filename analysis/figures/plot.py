@@ -22,9 +22,15 @@ from analysis.series_styles import SeriesStyle, beside_listed, of_policy
 from analysis.stats import Estimate
 from analysis.stats.binned import Curve
 from analysis.study import Study
+from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost
 from traces.messages import how_many
 from traces.trace import Trace
+
+
+def bounds(policy: Policy) -> bool:
+    """Whether the prophet of chains is at least as fast as a policy."""
+    return policy.family == "chain"
 
 
 class Plot:
@@ -38,15 +44,15 @@ class Plot:
         gone: what is left out, with the reason; said behind the notes.
         nothing: why the figure says nothing of this trace; empty if it says something.
         by: what is shown side by side.
-        policies: specs that are tuned and shown beside the figure's own.
+        policies: specs that are tuned and shown beside the figure's own, by their labels.
     """
 
     def __init__(
-        self, study: Study, ax: Axes, by: By = "task", policies: Sequence[str] = ()
+        self, study: Study, ax: Axes, by: By = "task", policies: Mapping[str, str] | None = None
     ) -> None:
         self.study = study
         self.by: By = by
-        self.policies = {spec: spec for spec in policies}
+        self.policies = dict(policies or {})
         self.ax = ax
         self.rows: list[Row] = []
         self.notes: list[str] = []
@@ -91,12 +97,27 @@ class Plot:
         return found
 
     def tuned(
-        self, families: Mapping[str, str | tuple[str, ...]], cost: AnyCost | None = None
+        self,
+        families: Mapping[str, str | tuple[str, ...]],
+        cost: AnyCost | None = None,
+        bounded: bool = False,
     ) -> dict[str, Replayed]:
-        """See `labelled_replays.tuned`, of `policies` too; what the trace cannot give is noted."""
+        """See `labelled_replays.tuned`, of `policies` too; what the trace cannot give is noted.
+
+        Args:
+            families: by label.
+            cost: see `simkit.replay`.
+            bounded: of `policies` only those that the prophet of chains bounds.
+        """
         found, gone = labelled_replays.tuned(self.study, {**families, **self.policies}, cost)
         self.gone += gone
-        return found
+        beyond = {
+            label: "the prophet, which is of chains, does not bound it"
+            for label in self.policies
+            if bounded and label in found and not bounds(found[label].policy)
+        }
+        self.gone += labelled_replays.without(beyond)
+        return {label: one for label, one in found.items() if label not in beyond}
 
     def look(self, label: str, spec: str) -> SeriesStyle:
         """Of a policy its own; of one of `policies` one that the figure's own do not have."""

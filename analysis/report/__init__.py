@@ -174,7 +174,7 @@ def _parts(
         from analysis.report.pictures import pictures  # it loads matplotlib
 
         with watch("figures") as progress:
-            drawn = pictures(study, cost, progress)
+            drawn = pictures(study, cost, progress, given)
     with watch("claims") as progress:
         found = verdicts(check(study, cost, sampled, progress=progress))
     made, said = datetime.now(UTC).date(), caveats(at, beside.used, beside.beyond)

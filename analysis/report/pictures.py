@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from analysis.claims import PAPERS
@@ -39,37 +40,46 @@ class Pictures(NamedTuple):
 
     Attributes:
         of: by the paper that is named first in their source.
-        skipped: names of those that this trace cannot give, or that say nothing of it, with the
-            reason.
+        skipped: names of those that this trace cannot give, or that say nothing of it, and the
+            reason that they share.
     """
 
     of: dict[str, list[Picture]]
     skipped: list[tuple[str, str]]
 
 
-def pictures(study: Study, cost: AnyCost | None, progress: Progress | None) -> Pictures:
+def pictures(
+    study: Study,
+    cost: AnyCost | None,
+    progress: Progress | None,
+    policies: Sequence[str] = (),
+) -> Pictures:
     """Draw all figures that the trace can give, under its times, and that say something of it."""
     found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
-    skipped = []
+    skipped: dict[str, list[str]] = {}
     for k, entry in enumerate(FIGURES.values(), start=1):
-        drawn, why = _drawn(entry, study, cost)
+        drawn, why = _drawn(entry, study, cost, policies if entry.compares else ())
         if drawn is None:
-            skipped.append((entry.name, why))
+            skipped.setdefault(why, []).append(entry.name)
         else:
             found[_paper(entry)].append(_picture(entry, drawn))
         if progress is not None:
             progress(k, len(FIGURES))
-    return Pictures({paper: some for paper, some in found.items() if some}, skipped)
+    gone = [(", ".join(names), why) for why, names in skipped.items()]
+    return Pictures({paper: some for paper, some in found.items() if some}, gone)
 
 
-def _drawn(entry: FigureEntry, study: Study, cost: AnyCost | None) -> tuple[Drawn | None, str]:
+def _drawn(
+    entry: FigureEntry, study: Study, cost: AnyCost | None, policies: Sequence[str]
+) -> tuple[Drawn | None, str]:
     """A figure, or why there is none."""
-    if why := entry.unpriced(cost):
-        return None, why
     try:
-        drawn = entry.under(study, cost)
+        entry.of(study)
+        if why := entry.unpriced(cost):
+            return None, f"{why} (give one)"
+        drawn = entry.under(study, cost, policies=policies)
     except UserError as error:
-        return None, str(error)
+        return None, str(error).removeprefix(f"{entry.name}: ")
     return (None, drawn.nothing) if drawn.nothing else (drawn, "")
 
 

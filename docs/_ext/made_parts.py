@@ -136,7 +136,9 @@ def ladder_values(sampler: str) -> str:
 
     found = kept("ladder")[sampler]
     shares = (float(one["acceptance"].split()[0]) for one in found["rungs"])
-    heads = (f"`{one['draft']}`, {at:.0%}" for one, at in zip(found["rungs"], shares, strict=True))
+    heads = (
+        f"`{one['draft']}`, {at + 1e-9:.0%}" for one, at in zip(found["rungs"], shares, strict=True)
+    )
     rows = [_values(**one) for one in found["values"]]
     table = markdown(("claim: statistic", *heads, "coin flips"), rows)
     return "\n".join([LEGEND, "", *table])
@@ -168,7 +170,8 @@ def ladder_alike() -> str:
     differ = [f"{one}, {words[sampler]}" for sampler, (_, some) in found.items() for one in some]
     return (
         f"With each claim asked greedy and at T = 1, at four prices, both drafts give a verdict"
-        f" {cases} times. Cases in which they contradict each other: {'; '.join(differ) or 'none'}."
+        f" {cases} times (many do not depend on the price). Cases in which they contradict each"
+        f" other: {'; '.join(differ) or 'none'}."
     )
 
 

@@ -154,7 +154,8 @@ def _check(by: ClaimsBy, given: dict[str, object]) -> None:
 
     for option, value in given.items():
         if value and by not in _WAYS[option]:
-            raise UserError(f"{option} cannot be used with --by {by}")
+            needs = f"needs --by {_WAYS[option][0]}" if len(_WAYS[option]) == 1 else ""
+            raise UserError(f"{option} {needs or f'cannot be used with --by {by}'}")
 
 
 def _print(found: Findings | Beside, console: Console) -> None:

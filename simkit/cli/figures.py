@@ -180,14 +180,20 @@ def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> 
 
 def _replayed(study: Study, cost: str | None, policies: tuple[str, ...]) -> tuple[str, ...]:
     """Those that the trace can give, which figures find kept; a line for each other."""
-    from analysis.labelled_replays import tuned
+    from analysis.labelled_replays import labelled, tuned
+    from analysis.study import MissingError
 
     if not policies:
         return ()
-    found, why = tuned(study, {spec: spec for spec in policies}, cost)
+    wanted = labelled(policies)
+    try:
+        found, why = tuned(study, wanted, cost)
+    except MissingError as error:
+        raise MissingError(f"--policy: {error}") from None
     for line in why:
-        typer.echo(f"{line[0].lower()}{line[1:]}")
-    return tuple(found)
+        if line.startswith("Without"):
+            typer.echo(f"{line[0].lower()}{line[1:]}")
+    return tuple(wanted[label] for label in found)
 
 
 def _draw(
@@ -209,13 +215,14 @@ def _draw(
     skipped, noted = {}, 0
     for entry in chosen:
         begun = time.perf_counter()
-        if not asked and (why := entry.unpriced(cost)):
-            skipped[entry.name] = f"{why} (--cost or --only draws it)"
-            continue
         try:
+            entry.of(study)
+            if not asked and (why := entry.unpriced(cost)):
+                skipped[entry.name] = f"{why} (give one, or ask for the figure with --only)"
+                continue
             found = entry.under(study, cost, look.width, look.style, *shown)
         except UserError as error:
-            skipped[entry.name] = str(error)
+            skipped[entry.name] = str(error).removeprefix(f"{entry.name}: ")
             continue
         if found.nothing and not asked:
             skipped[entry.name] = f"{found.nothing} (--only draws it)"

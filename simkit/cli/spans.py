@@ -19,7 +19,7 @@ def spans(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Rules for spans: [[span]] tables, each with name and either begin and end,"
+            help="Rules for spans: [\\[span]] tables, each with name and either begin and end,"
             " or pattern. Default: common markers of thinking and tool calls, and code in"
             " ```.",
         ),

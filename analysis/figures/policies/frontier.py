@@ -18,6 +18,7 @@ from analysis.series_styles import Look, SeriesStyle
 from analysis.stats import waste
 from simkit.simulator.arguments import AnyCost
 
+LONGEST = 24  # characters of a name beside the axes
 LEADER: Look = {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3}
 LEADER |= {"color": GREY, "linewidth": 0.5}
 
@@ -30,7 +31,7 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     rows: list[dict[str, Any]] = []
     for k, (name, one) in enumerate(found.items()):
         x = waste.overhead_share(one.counts, one.seconds)
-        row = {"policy": name, "setting": one.spec, "hindsight": name in HINDSIGHT}
+        row = {"policy": name, "setting": one.spec, "hindsight": one.policy.needs_future}
         y = cells(speeds[name], "speed") if name in speeds else {"speed": 1.0}
         rows.append(row | cells(x, "overhead") | y | {"order": k})
     best = 0.0
@@ -40,7 +41,9 @@ def frontier(plot: Plot, cost: AnyCost | None = None) -> None:
     _draw(plot.ax, rows, {row["policy"]: plot.look(row["policy"], row["setting"]) for row in rows})
     plot.rows += rows
     plot.missing(speeds.values())
-    hindsight = [f"{name} {text(e, '.2f')}" for name, e in speeds.items() if name in HINDSIGHT]
+    hindsight = [
+        f"{name} {text(e, '.2f')}" for name, e in speeds.items() if found[name].policy.needs_future
+    ]
     plot.caption(
         "Speed and overhead of all policies",
         f"{plot.prompts}; {chosen(plot.trace)}; line: policies that none with less overhead"
@@ -96,8 +99,18 @@ def _name(ax: Axes, rows: list[dict[str, Any]], looks: dict[str, SeriesStyle]) -
         ax.annotate("", point, (1.035, height), "data", "axes fraction", arrowprops=LEADER)
         ax.plot(1.05, height, **looks[row["policy"]].dots, **line)
         ax.text(
-            1.075, height, row["policy"], fontsize=small(), va="center", transform=line["transform"]
+            1.075,
+            height,
+            _cut(row["policy"]),
+            fontsize=small(),
+            va="center",
+            transform=line["transform"],
         )
+
+
+def _cut(name: str) -> str:
+    """A name that fits beside the axes; the frame has it whole."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def spread(at: np.ndarray, gap: float) -> np.ndarray:

@@ -30,8 +30,8 @@ MEANING = {
 @figure("new", grouped=True, compares=True)
 def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
     """Time between the tuned fixed length and the prophet: saved, decision cost, unreachable."""
-    ax, each = plot.ax, plot.tuned(FAMILIES, cost)
-    if each.keys() <= BLIND:
+    ax, each = plot.ax, plot.tuned(FAMILIES, cost, bounded=True)
+    if each.keys() - plot.policies.keys() <= BLIND:
         plot.nothing = (
             "no rule that looks at the drafts can be replayed, so what is out of reach is not known"
         )

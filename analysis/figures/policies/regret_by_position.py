@@ -23,7 +23,7 @@ def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -
     Args:
         bins: of positions, of equal width.
     """
-    trace, at, found = plot.trace, plot.under(cost), plot.tuned(ARMS, cost)
+    trace, at, found = plot.trace, plot.under(cost), plot.tuned(ARMS, cost, bounded=True)
     edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
     taken = {
         name: by_position.seconds(one.policy, at, edges, by_position.STEP_PARTS)

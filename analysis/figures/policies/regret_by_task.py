@@ -17,7 +17,7 @@ ARMS = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
 def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """How much more time policies take than the prophet, by task."""
     at, by = plot.under(cost), plot.groups
-    found = {name: by.of(at, one) for name, one in plot.tuned(ARMS, cost).items()}
+    found = {name: by.of(at, one) for name, one in plot.tuned(ARMS, cost, bounded=True).items()}
     if set(found) == {"prophet"}:
         raise MissingError("no policy but the prophet can be replayed")
     best, masks = found.pop("prophet").total_s, by.masks
@@ -27,11 +27,11 @@ def regret_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     }
     first = next(iter(regrets.values()))
     shown, which = few_along(plot.ax, {task: e.value for task, e in first.items()}, plot.by)
-    size = mark_size(plot.ax, len(shown), len(found))
+    size, gap = mark_size(plot.ax, len(shown), len(found)), 0.8 / max(7, len(found))
     for k, (name, one) in enumerate(found.items()):
         drawn = {"label": name, "markersize": size, **plot.look(name, one.spec).dots}
         here = [regrets[name][task] for task in shown]
-        plot.points(beside(len(shown), k, len(found), 0.11), here, shown, **drawn)
+        plot.points(beside(len(shown), k, len(found), gap), here, shown, **drawn)
         facts = [{"policy": name, plot.by: group, "setting": one.spec} for group in masks]
         plot.keep(facts, list(regrets[name].values()), "regret")
     tasks_on(plot.ax, {task: masks[task] for task in shown})
