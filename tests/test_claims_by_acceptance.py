@@ -151,8 +151,23 @@ def test_a_panel_shows_a_claims_statistic_where_it_holds_and_coin_flips(found):
     assert axes["faster_than_constant"].transData.inverted().transform(shaded)[0, 1] == 1
 
 
-def test_a_panel_shows_one_statistic_and_an_end_of_what_is_allowed():
-    """τ below 1 and speed above 1 are two panels; a bound out of view is brought into it."""
+def test_statistics_with_bounds_of_their_own_have_panels_of_their_own(found):
+    """τ must be below 1, speed above 1: a draft that speed decides is not drawn among τs."""
+    k = next(k for k, one in enumerate(found.of[0].of) if one.claim.name == "shorter_is_faster")
+    of = []
+    for n, one in enumerate(found.of):
+        part = one.of[k].parts[n % 2]
+        of.append(replace(one, of=(replace(one.of[k], verdict=OPEN, parts=(part,), flips=()),)))
+    first, second, *_ = replace(found, of=tuple(of)).panels().axes
+    assert [ax.get_title(loc="left") for ax in (first, second)] == ["shorter_is_faster"] * 2
+    assert [ax.texts[0].get_text() for ax in (first, second)] == ["τ", "speed"]
+    assert [sum(len(line.get_xdata()) == 1 for line in ax.lines) for ax in (first, second)] == [
+        2,
+        1,
+    ]
+
+
+def test_a_bound_out_of_view_is_brought_into_it():
     one = Estimate(0.1, 0.05, 0.15, 30)
     panels = [ClaimPanel("far", "share", (0.5, math.inf), [PanelPoint(0.4, "holds", one, None)])]
     (ax,) = claim_panels(panels).axes
