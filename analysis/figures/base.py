@@ -101,16 +101,26 @@ class FigureEntry(NamedTuple):
         except UserError as error:
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
 
-    def unpriced(self, cost: AnyCost | None) -> str:
-        """Why it is left out unless it is asked for: its prices are others'; empty if they are not.
+    def unasked(self, study: Study, cost: AnyCost | None, *how: Any, **more: Any) -> Drawn:
+        """`under`, for one of all figures: nobody asked for it by its name.
 
-        Args:
-            cost: that was given.
+        Raises:
+            UserError: it says nothing of the trace, its prices are others', or as `under` does.
         """
+        try:
+            self.of(study)
+        except UserError as error:
+            raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
         takes = inspect.signature(self.draw).parameters.get("cost")
-        if cost is not None or takes is None or takes.default is None:
-            return ""
-        return f"no cost was given, and its default, {takes.default}, is not of this trace"
+        if cost is None and takes is not None and takes.default is not None:
+            raise FigureError(
+                f"no cost was given, and its default, {takes.default}, is not of this trace"
+                " (give one, or ask for the figure by name)"
+            )
+        found = self.under(study, cost, *how, **more)
+        if found.nothing:
+            raise FigureError(f"{found.nothing} (drawn if asked for by name)")
+        return found
 
     def labels(self, by: By, policies: Iterable[str]) -> dict[str, str]:
         """Specs by how they are called; one that the trace cannot give is left out later.

@@ -58,29 +58,15 @@ def pictures(
     found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
     skipped: dict[str, list[str]] = {}
     for k, entry in enumerate(FIGURES.values(), start=1):
-        drawn, why = _drawn(entry, study, cost, policies if entry.compares else ())
-        if drawn is None:
-            skipped.setdefault(why, []).append(entry.name)
-        else:
-            found[_paper(entry)].append(_picture(entry, drawn))
+        try:
+            more = policies if entry.compares else ()
+            found[_paper(entry)].append(_picture(entry, entry.unasked(study, cost, policies=more)))
+        except UserError as error:
+            skipped.setdefault(str(error), []).append(entry.name)
         if progress is not None:
             progress(k, len(FIGURES))
     gone = [(", ".join(names), why) for why, names in skipped.items()]
     return Pictures({paper: some for paper, some in found.items() if some}, gone)
-
-
-def _drawn(
-    entry: FigureEntry, study: Study, cost: AnyCost | None, policies: Sequence[str]
-) -> tuple[Drawn | None, str]:
-    """A figure, or why there is none."""
-    try:
-        entry.of(study)
-        if why := entry.unpriced(cost):
-            return None, f"{why} (give one)"
-        drawn = entry.under(study, cost, policies=policies)
-    except UserError as error:
-        return None, str(error).removeprefix(f"{entry.name}: ")
-    return (None, drawn.nothing) if drawn.nothing else (drawn, "")
 
 
 def _paper(entry: FigureEntry) -> str:

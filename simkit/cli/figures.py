@@ -216,16 +216,10 @@ def _draw(
     for entry in chosen:
         begun = time.perf_counter()
         try:
-            entry.of(study)
-            if not asked and (why := entry.unpriced(cost)):
-                skipped[entry.name] = f"{why} (give one, or ask for the figure with --only)"
-                continue
-            found = entry.under(study, cost, look.width, look.style, *shown)
+            draw = entry.under if asked else entry.unasked
+            found = draw(study, cost, look.width, look.style, *shown)
         except UserError as error:
-            skipped[entry.name] = str(error).removeprefix(f"{entry.name}: ")
-            continue
-        if found.nothing and not asked:
-            skipped[entry.name] = f"{found.nothing} (--only draws it)"
+            skipped[entry.name] = str(error)
             continue
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)
