@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from commands import refused, run, status
 from pair_folders import pair_folder
-from test_spans import RULES
+from test_spans import RULES, Words
 
 import simkit
 from analysis import figures
@@ -19,9 +19,10 @@ from analysis.papers import svip as paper
 from analysis.replays import ALONE, of
 from analysis.speeds import speedup
 from analysis.study import Study
-from traces import spans
+from traces import spans, synthetic
 from traces.errors import UserError
 from traces.trace import load
+from traces.writer import add_file, save
 
 COST = "linear(draft_s=0.001, target_s=0.01)"
 GROUPED = ("forward_passes", "optimal_gain", "pearl_runs", "drafters_by_task", "policies_by_task")
@@ -63,6 +64,37 @@ def test_spans_add_up_to_the_whole_and_are_those_of_a_replay(study, spec):
         assert part.counts["steps"].sum() == row["steps"]
         assert part.counts["accepted"].sum() == row["accepted"]
         assert part.total_s.sum() == pytest.approx(row["total_s"], rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A trace of which some outputs are one token: the prompt's pass emits all of them."""
+    root = tmp_path_factory.mktemp("short") / "trace"
+    save(synthetic.iid(40, 8, 0.6, max_draft=8, seed=0, eos_prob=0.3, vocab_size=9), root)
+    made = load(root)
+    rules = [spans.SpanRule("pair", pattern="w4.*w2")]
+    add_file(root, spans.FILE, spans.find(made, Words(), rules))
+    made = load(root)
+    assert (made.sequences["n_output"].to_numpy() == 1).sum() > 5
+    return made
+
+
+@pytest.mark.parametrize("drafter", ["own", "route(prompt_lookup, own)"])
+def test_outputs_without_a_step_are_in_the_span_of_their_only_token(short, drafter):
+    if drafter != "own":
+        assert status("attach", short.path, "--drafter", "prompt_lookup()") == 0
+    trace = load(short.path)
+    given = {"policies": {drafter: "fixed(3)"}, "cost": COST, "first_token": "prefill"}
+    whole, parts = (simkit.replay(trace, **given, by=by).frame for by in ("trace", "span"))
+    assert len(parts) > 1
+    for name in ("steps", "accepted", "emitted", "prefill_s", "total_s", "baseline_s"):
+        assert parts[name].sum() == pytest.approx(whole[name].item(), rel=1e-12), name
+    if drafter == "own":
+        at, groups = of(Study(trace, "prefill"), COST), Groups(trace, "span")
+        one = at.replay("fixed(3)")
+        found = groups.of(at, one)
+        total = sum(groups.part(found, name).total_s for name in [*groups.masks][:-1])
+        assert total == pytest.approx(one.total_s, rel=1e-12)
 
 
 def test_masks_hold_the_prompts_that_have_a_span(study):

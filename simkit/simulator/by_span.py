@@ -1,4 +1,8 @@
-"""A replay's counts and times by what positions are part of; a step counts where it starts."""
+"""A replay's counts and times by what positions are part of; a step counts where it starts.
+
+An output without a step, all of which the prompt's pass emitted, has times all the same: those of
+its prompt. They count where its last token is.
+"""
 
 from __future__ import annotations
 
@@ -26,27 +30,14 @@ def by_span(run: Run, confidence: float, seed: int) -> Columns:
     Raises:
         TraceError: no spans were written into the trace.
     """
-    names, label = _spans(run)
-    steps, seconds = run.steps()
-    kind, n = label[steps.row(run.layout)], len(names)
-
-    def over(values: np.ndarray) -> np.ndarray:
-        return np.bincount(kind, values, n)
-
-    counts = {name: over(getattr(steps, name)).astype(np.int64) for name in _COUNTED}
-    counts["steps"] = over(np.ones(len(steps))).astype(np.int64)
-    tokens = family_of(run.bound).tokens(steps.accepted, 1, steps.emitted)
-    counts["tokens"] = over(tokens).astype(np.int64)
-    sums = {name: over(values) for name, values in (seconds or {}).items()}
+    names, each_counts, each_s = sums_by_span(run)
+    n = len(names)
+    counts = {name: values.sum(0) for name, values in each_counts.items()}
+    sums = {name: values.sum(0) for name, values in each_s.items()}
     rows = fields(np.full(n, str(run.policy), object), counts, sums)
-    if seconds is not None:
-        cell = kind + n * steps.sequence
-        each = {
-            name: np.bincount(cell, values, n * run.layout.trace.n_sequences).reshape(-1, n)
-            for name, values in seconds.items()
-        }
-        baseline = each.pop("baseline_s")
-        total = np.sum(list(each.values()), axis=0)
+    if each_s:
+        baseline = each_s.pop("baseline_s")
+        total = np.sum(list(each_s.values()), axis=0)
         factors = run.spread and run.spread.baseline / run.spread.total
         ends = []
         for k in range(n):
@@ -58,7 +49,7 @@ def by_span(run: Run, confidence: float, seed: int) -> Columns:
 
 
 class SpanSums(NamedTuple):
-    """A replay's sums by prompt and span, (S, K) each; a step counts where it starts.
+    """A replay's sums by prompt and span, (S, K) each; see the module for what counts where.
 
     Attributes:
         names: of the K spans that there are.
@@ -90,6 +81,10 @@ def sums_by_span(run: Run) -> SpanSums:
             for name, each in values.items():
                 found = np.bincount(cell, each, shape[0] * shape[1]).reshape(shape)
                 sums[name] = sums[name] + found if name in sums else found
+    idle = np.flatnonzero(run.counts["steps"] == 0)
+    where = idle, label[run.layout.offsets[idle + 1] - 1]
+    for name, found in seconds.items():
+        found[where] += run.seconds[name][idle] if run.seconds else 0.0
     whole = {name: found.astype(np.int64) for name, found in counts.items()}
     return SpanSums(names, whole, seconds)
 
