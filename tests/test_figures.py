@@ -340,6 +340,13 @@ def test_command_writes(tmp_path, capsys):
         (["no-such-trace", "--out", "x"], "no-such-trace"),
         (["reference", "--out", "x", "--cost", "nonsense", "--only", "optimal_gamma"], "nonsense"),
         (["reference", "--out", "x", "--cost", "nonsense", "--only", "entropy_bound"], "nonsense"),
+        (["--list", "--policy", "mistyped"], "unknown policy 'mistyped'"),
+        (["--list", "--cost", "nonsense"], "nonsense"),
+        (["--list", "--width", "-1"], "width"),
+        (["--list", "--out", "gs://x"], "is a URL"),
+        (["no-such-trace", "--list"], "no-such-trace"),
+        (["reference", "--list", "--drafter", "nonsense"], "nonsense"),
+        (["reference", "--list", "--by", "span"], "spans are missing"),
     ],
 )
 def test_command_refuses(arguments, message, capsys, tmp_path, monkeypatch):

@@ -129,27 +129,38 @@ def figures(
     list_: Annotated[bool, typer.Option("--list", help="List the figures and exit.")] = False,
 ) -> None:
     """Draw the papers' figures from a trace; the frame of each is a Parquet file beside it."""
+    from analysis.labelled_replays import labelled
+    from simkit import costs
     from traces.errors import UserError
-    from traces.urls import refuse_url
 
-    shown = _Shown(by, tuple(dict.fromkeys(policy or ())))
+    shown = _Shown(by, tuple(labelled(policy).values()))
     chosen = _chosen(only or [], shown)
+    look = _look(formats, width, dpi, style)
+    if cost is not None:
+        costs.parse(cost)  # refused here, though no chosen figure may take one
+    if out is not None:
+        _check_folder(out)
+    study = None if trace is None else _study(drafted(trace, drafter), first_token, by)
     if list_:
         return _list(chosen)
-    if trace is None or out is None:
+    if study is None or out is None:
         raise UserError("figures needs a TRACE and --out DIR (or --list)")
-    refuse_url(out)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file: name a folder")
-    look = _look(formats, width, dpi, style)
     ends = (*look.formats, "parquet")
     files = [out / f"{entry.called(by)}.{end}" for entry in chosen for end in ends]
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
-    study = _study(drafted(trace, drafter), cost, first_token, by)
     shown = shown._replace(policies=_replayed(study, cost, shown.policies))
     _draw(chosen, study, out, cost, look, shown, asked=bool(only))
+
+
+def _check_folder(out: Path) -> None:
+    from traces.errors import UserError
+    from traces.urls import refuse_url
+
+    refuse_url(out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file: name a folder")
 
 
 def _look(
@@ -163,18 +174,15 @@ def _look(
     return _Look(kinds, inches(width), check_dpi(dpi), style)
 
 
-def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> Study:
+def _study(name: str, first_token: FirstToken, by: Beside) -> Study:
     """What a trace may lack skips a figure, what it must have ends them all."""
     from analysis.groups import Groups
     from analysis.study import Study
-    from simkit import costs
     from traces.validate import check_schemas
 
     study = Study(name, first_token)
     check_schemas(study.trace)
     Groups(study.trace, by)
-    if cost is not None:
-        costs.parse(cost)  # refused here, though no chosen figure may take one
     return study
 
 
