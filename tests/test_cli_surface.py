@@ -56,6 +56,17 @@ def test_out_is_o_everywhere():
     assert all(there.values()), there
 
 
+@pytest.mark.parametrize("command", ["sweep", "tune", "serving"])
+def test_an_option_of_another_name_now_is_told(command, capsys, tmp_path):
+    """`--threads` was what `--workers` is; the names that are spelt alike are other options."""
+    said = refused(capsys, command, "reference", "--threads", "2")
+    assert said == "simkit: No such option: --threads (Possible options: --workers)"
+    file = tmp_path / "study.toml"
+    file.write_text(f"[{command}]\nthreads = 2\n")
+    said = refused(capsys, "--study", file, command, "reference")
+    assert said.endswith(f"{command} has no option 'threads' (did you mean workers?)")
+
+
 def test_a_module_is_the_command():
     said = subprocess.run(
         [sys.executable, "-m", "simkit", "--version"], check=True, capture_output=True, text=True

@@ -97,7 +97,12 @@ class _Command(TyperCommand):
         if _HELP_ALL in args:
             ctx.meta[_HELP_ALL] = True
             args = ["--help"]
-        _, extra, given = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            _, extra, given = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as error:  # of typer's own click, or of click
+            if meant := self._now(getattr(error, "option_name", None)):
+                error.possibilities = [meant]  # type: ignore[attr-defined]
+            raise
         if extra and self.name in _MEANT and not ctx.resilient_parsing and "--help" not in args:
             meant = f"{_MEANT[self.name]} {shlex.quote(extra[0])}"
             raise UserError(f"unexpected argument {extra[0]!r}: did you mean {meant}?")
@@ -108,6 +113,13 @@ class _Command(TyperCommand):
         for name, value in ctx.params.items():
             _check_number(name, value)
         return left
+
+    def _now(self, option: str | None) -> str | None:
+        """The name that an option of earlier versions has in this command, if it has one."""
+        from simkit.cli.options import RENAMED
+
+        now = RENAMED.get(option or "")
+        return now if any(now in parameter.opts for parameter in self.params) else None
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:
         """See typer; options that are seldom used come last if all are asked for, else not."""

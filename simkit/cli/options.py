@@ -17,6 +17,8 @@ DRAWN, KEPT, RUN = "How tokens are drawn", "What is kept", "How models are run"
 GIVEN = ("COMMANDLINE", "DEFAULT_MAP")  # sources of what was said, there or in a study's file
 MORE = "More options"
 """Title of options that are seldom used: `--help` leaves them out, `--help-all` has them."""
+RENAMED = {"--threads": "--workers"}
+"""What options of earlier versions are called now, in commands that have no option of that name."""
 
 
 def size(text: str) -> int:

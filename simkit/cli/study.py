@@ -84,6 +84,10 @@ def _fitting(file: Path, key: str, value: Any, parameter: Any) -> Any:
 
 
 def _nearest(key: str, names: Any) -> str:
+    from simkit.cli.options import RENAMED
     from traces.registry import suggest
 
+    now = RENAMED.get(f"--{key}", "").removeprefix("--")
+    if now in names:
+        return f" (did you mean {now}?)"
     return f" ({suggest(key, names)})"
