@@ -217,7 +217,14 @@ def test_the_command(pairs, tmp_path, capsys, monkeypatch):
             ["--by", "acceptance", "--beside", "reference", "--sampled", "x"],
             "--sampled needs --by trace",
         ),
-        (["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"], "'txt' is none of"),
+        (
+            ["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"],
+            "--plot x.txt: must end in one of .png, .svg, .pdf",
+        ),
+        (
+            ["--by", "acceptance", "--beside", "reference", "--panels", "x"],
+            "--panels x: must end in one of .png, .svg, .pdf",
+        ),
         (["--by", "acceptance", "--beside", "smollm2"], "two of the traces have this name"),
     ],
 )

@@ -124,11 +124,9 @@ def _by_acceptance(
     studies: list[Study], cost: str | None, plot: Path | None, panels: Path | None
 ) -> Beside:
     from analysis.claims import by_acceptance
-    from analysis.figures.drawing.styles import metadata_of
 
-    for picture in (plot, panels):
-        if picture is not None:
-            metadata_of(picture.suffix[1:])
+    _check_form("--plot", plot)
+    _check_form("--panels", panels)
     with settings_bar("claims") as progress:
         found = by_acceptance(studies, cost, progress=progress)
     for study in studies:
@@ -137,6 +135,15 @@ def _by_acceptance(
         if picture is not None:
             found.save(picture, panels=picture is panels)
     return found
+
+
+def _check_form(option: str, picture: Path | None) -> None:
+    from analysis.figures.drawing.styles import FORMATS
+    from traces.errors import UserError
+
+    if picture is not None and picture.suffix[1:] not in FORMATS:
+        ends = ", ".join(f".{form}" for form in FORMATS)
+        raise UserError(f"{option} {picture}: must end in one of {ends}")
 
 
 _WAYS: dict[str, tuple[ClaimsBy, ...]] = {
