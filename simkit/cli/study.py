@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from simkit.cli.tables import tell
 from traces import reading
 from traces.errors import UserError
 
@@ -21,8 +22,9 @@ class StudyError(UserError):
 def defaults(group: Any, ctx: typer.Context, file: Path, command: str) -> dict[str, Any]:
     """What a study's file says of a command's options, by the names of its parameters.
 
-    Keys at the top are of every command that has such an option or argument; those of a table, of
-    the command with its name alone, which come first.
+    Keys at the top are of every command that has such an option or argument, and a note has those
+    that this one does not have; keys of a table are of the command with its name alone, and come
+    first.
 
     Args:
         group: of all commands.
@@ -40,18 +42,29 @@ def defaults(group: Any, ctx: typer.Context, file: Path, command: str) -> dict[s
     for key in tables:
         if key not in commands:
             raise StudyError(f"{file}: no command {key!r}{_nearest(key, commands)}")
-    own = tables.get(command, {})
     known = _parameters(group.get_command(ctx, command))
-    given = {}
-    shared = {key: value for key, value in found.items() if key not in tables}
-    for key, value in {**shared, **own}.items():
-        if key in known:
+    given, left = {}, []
+    for key, value in found.items():
+        if key in known and key not in tables:
             given[known[key].name] = _fitting(file, key, value, known[key])
-        elif key in own:
-            raise StudyError(f"{file}: {command} has no option {key!r}{_nearest(key, known)}")
-        else:
+        elif key not in tables:
             _check_known(group, ctx, file, key)
-    return given
+            left.append(key)
+    if left:
+        tell([f"{file}: {command} does not take {', '.join(left)}"])
+    of_tables = {key: _of_table(group, ctx, file, key, tables[key]) for key in tables}
+    return given | of_tables.get(command, {})
+
+
+def _of_table(
+    group: Any, ctx: typer.Context, file: Path, command: str, table: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A command's own settings; those of other commands than the one called are checked alike."""
+    known = _parameters(group.get_command(ctx, command))
+    for key in table:
+        if key not in known:
+            raise StudyError(f"{file}: {command} has no option {key!r}{_nearest(key, known)}")
+    return {known[key].name: _fitting(file, key, table[key], known[key]) for key in table}
 
 
 def _parameters(command: Any) -> dict[str, Any]:
