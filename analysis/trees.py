@@ -12,7 +12,7 @@ from analysis.replays import FAMILIES, Replayed, of
 from analysis.speeds import speed, speedup
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError, Study, attached
-from simkit.drafters.tree import TreeLayout
+from simkit.drafters.tree import TreeLayout, where_trees
 from simkit.simulator.arguments import AnyCost
 from simkit.trees.growing import Growing
 from traces.errors import UserError
@@ -26,7 +26,6 @@ STEPS = "linear(draft_s=0, target_s=1)"
 THRESHOLDS = tuple(round(0.2 * k, 1) for k in range(2, 13))  # of SVIP
 RISKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)  # h of the acceptance head
 HEAD, ON_TREES = "acceptance_head", "tree_acceptance_head"
-NEEDS = "needs trees: attach a drafter with --tree (simkit attach), and name it with --drafter"
 Families = dict[str, "str | tuple[str, ...]"]
 
 
@@ -43,7 +42,7 @@ def tree_study(study: Study) -> Study:
         return study
     found = [one for _, one in attached(trace) if one.manifest.kind == "tree"]
     if not found:
-        raise MissingError(NEEDS)
+        raise MissingError(f"needs trees: {where_trees(trace)}")
     found.sort(key=lambda one: not (one.manifest.spec or "").startswith("feature"))
     return Study(found[0], study.first_token)
 
@@ -57,7 +56,7 @@ def name_of(study: Study) -> str:
 def layout_of_trees(study: Study) -> TreeLayout:
     """The trees of a study; raises as `tree_study` does."""
     if not isinstance(study.layout, TreeLayout):
-        raise MissingError(NEEDS)
+        raise MissingError(f"needs trees: {where_trees(study.trace)}")
     return study.layout
 
 

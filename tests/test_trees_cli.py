@@ -116,13 +116,30 @@ TREES = ("eagle2()", "static([[0]])", "sequoia(4)", "tree_prophet()", "best_rate
 @pytest.mark.parametrize("spec", [*TREES, "best_first()"])
 @pytest.mark.parametrize("verb", ["replay", "sweep"])
 def test_a_trace_without_trees(spec, verb, capsys):
-    expected = "drafts trees, and this trace holds none: attach a drafter with --tree, and name it"
+    expected = (
+        "drafts trees, and this trace holds none: attach a drafter with --tree (simkit attach)"
+    )
     assert expected in refused(capsys, verb, "reference", "--policy", spec, *COST)
+
+
+HAVE_TREES = "name a drafter that has trees with --drafter (draft-tree, eagle-tree, pard2-tree)"
+
+
+def test_drafters_with_trees_are_named(capsys, tmp_path):
+    """The recording's own drafts are none, but there are others: nothing needs to be attached."""
+    words = "reference-trees", "--policy", "eagle2()", *COST
+    said = refused(capsys, "replay", *words)
+    assert said.endswith(f"drafts trees, and this trace holds none: {HAVE_TREES}")
+    assert said.replace("eagle2(", "--policy: eagle2(") == refused(
+        capsys, "figures", *words, "--out", tmp_path
+    )
+    alone = "reference-trees", "--drafter", "eagle", "--only", "tree_map", "--out", tmp_path
+    assert refused(capsys, "figures", *alone).endswith(f"needs trees: {HAVE_TREES}")
 
 
 def test_a_drafter_without_trees_is_named(capsys):
     drafter = "reference-trees", "--drafter", "eagle"
-    expected = "models/eagle) holds none: attach a drafter with --tree"
+    expected = f"models/eagle) holds none: {HAVE_TREES}"
     assert expected in refused(capsys, "replay", *drafter, "--policy", "eagle2()", *COST)
     both = (*TRACE, "--drafter", "eagle")
     ended, out, said = run(capsys, "replay", *both, "--policy", "eagle2()", *COST)

@@ -7,6 +7,7 @@ lattice.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ import numpy as np
 from simkit.drafters.lattice import LatticeLayout
 from simkit.errors import ReplayError
 from traces import scores
+from traces.errors import UserError
+from traces.finding import find
 from traces.kernels import compiled
 from traces.messages import how_many
 from traces.trace import Trace
@@ -26,6 +29,18 @@ _COLUMNS = {
     "draft_prob_raw": "draft_top1_prob",  # the chain's token is the likeliest one
     "draft_prob": "",  # 1: it is certain
 }
+
+
+def where_trees(trace: Trace) -> str:
+    """What to do, in words, where a trace's drafts are no trees."""
+    recording, found = trace.recording or trace, []
+    for name in recording.drafters:
+        with suppress(UserError):  # half attached
+            if recording.path and find(recording.path, name)[1].kind == "tree":
+                found.append(name)
+    if found:
+        return f"name a drafter that has trees with --drafter ({', '.join(found)})"
+    return "attach a drafter with --tree (simkit attach), and name it with --drafter"
 
 
 class Trees(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
-from simkit.drafters.tree import TreeLayout
+from simkit.drafters.tree import TreeLayout, where_trees
 from simkit.policies import PolicyError
 from simkit.steps.family import Family
 from simkit.steps.steps import Steps
@@ -87,7 +87,7 @@ class TreeFamily(Family[TreePolicy, TreeSteps]):
         if not layout.has_trees:
             raise PolicyError(
                 f"{policy} drafts trees, and {layout.trace.manifest.spec or 'this trace'} holds"
-                " none: attach a drafter with --tree, and name it with --drafter"
+                f" none: {where_trees(layout.trace)}"
             )
 
     def remarks(self, policy: TreePolicy, means: dict[str, float]) -> list[str]:
