@@ -116,6 +116,8 @@ def test_it_is_smaller_and_that_is_said(tmp_path, capsys):
     ended, _, said = run(capsys, "thin", "reference-target", "-o", tmp_path / "t", *given)
     assert ended == 0 and " kB of " in said
     assert traces.load(tmp_path / "t").drafters == ["eagle"]
+    assert status("thin", "reference-target", "-o", tmp_path / "none", "--drafters", "") == 0
+    assert traces.load(tmp_path / "none").drafters == []
 
 
 def test_drafters_keep_columns_of_their_own(tmp_path):
@@ -132,6 +134,8 @@ def test_drafters_keep_columns_of_their_own(tmp_path):
     [
         (["--columns", "mood"], "no statistic is called 'mood'"),
         (["--drafter-columns", "mood"], "no statistic is called 'mood'"),
+        (["--columns", ""], "--columns '' names no statistic: name some, or leave it out"),
+        (["--drafter-columns", " ,"], "--drafter-columns ' ,' names no statistic"),
         (["--bits", "3"], "bits must be from 4 to 23, not 3"),
         (["--bits", "24"], "bits must be from 4 to 23, not 24"),
         (["--drafters", "eagel"], "no drafter 'eagel' .*eagle"),

@@ -30,7 +30,9 @@ def thin(
     ] = 0,
     drafters: Annotated[
         str | None,
-        typer.Option(help="Attached drafters to copy, separated by commas. Default: all."),
+        typer.Option(
+            help="Attached drafters to copy, separated by commas; '' copies none. Default: all."
+        ),
     ] = None,
     own: Annotated[
         str | None,
@@ -55,8 +57,9 @@ def thin(
 
     check_apart([("--out", out)], [trace])
     there = load(trace)
-    own_columns, theirs = (_names(given) or () for given in (columns, drafter_columns))
-    copy = run(there, out, own_columns, bits, _names(drafters), own, drop_tokens, theirs)
+    kept = _statistics("--columns", columns)
+    theirs = _statistics("--drafter-columns", drafter_columns)
+    copy = run(there, out, kept, bits, _names(drafters), own, drop_tokens, theirs)
     sizes = (size_in_words(_bytes(folder)) for folder in (copy, there.path or copy))
     typer.echo("{}: {} of {}".format(copy, *sizes), err=True)
 
@@ -64,6 +67,16 @@ def thin(
 def _bytes(folder: Path) -> int:
     """Of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _statistics(option: str, given: str | None) -> tuple[str, ...]:
+    """Those of a list with commas; empty without the option."""
+    from traces.errors import TraceError
+
+    names = _names(given)
+    if names == ():
+        raise TraceError(f"{option} {given!r} names no statistic: name some, or leave it out")
+    return names or ()
 
 
 def _names(given: str | None) -> tuple[str, ...] | None:
