@@ -493,9 +493,9 @@ def test_independent_tokens_lose_nothing_by_their_rates():
 
 def test_requests_that_differ_do_not_with_drawn_outcomes():
     found = {m.name: m for m in write("vllm", policy="fixed(5)", synthetic=True, cost=COST).errors}
-    spread = found["tokens a step, standard deviation over requests"]
+    spread = found["emitted tokens a step, standard deviation over requests"]
     assert spread.high < 0.7 * spread.true
-    total = found["tokens a step, all steps"]
+    total = found["emitted tokens a step, all steps"]
     assert total.mean == pytest.approx(total.true, rel=0.03)
     slow = found["seconds of the slowest request"]
     assert slow.high < slow.true

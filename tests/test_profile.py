@@ -102,13 +102,16 @@ def test_what_draws_lose_is_said_of_both_ways_to_draw():
     """Both keep the mean; neither how requests differ, two lengths even less."""
     fields, found = made()
     assert [*found.errors] == ["the rates", "two lengths"]
-    assert fields["simkit"]["drawn_outcomes"]["the rates"][0]["name"] == "tokens a step, all steps"
+    first = fields["simkit"]["drawn_outcomes"]["the rates"][0]
+    (row,) = simkit.replay("reference", "fixed(4)", COST).records()
+    assert first["name"] == "emitted tokens a step, all steps"
+    assert first["true"] == row["emitted"] / row["steps"] < row["tokens_per_step"]
     named = [{m.name: m for m in each} for each in found.errors.values()]
     for each in named:
-        total = each["tokens a step, all steps"]
+        total = each["emitted tokens a step, all steps"]
         assert total.mean == pytest.approx(total.true, rel=0.02)
         assert each["seconds of the slowest request"].high < total.true * 1.2
-    spread = [each["tokens a step, standard deviation over requests"] for each in named]
+    spread = [each["emitted tokens a step, standard deviation over requests"] for each in named]
     assert spread[1].mean < spread[0].mean < 0.7 * spread[0].true
 
 
@@ -260,7 +263,7 @@ def test_a_trace_and_its_draws_count_tokens_alike(tmp_path):
     trace = specdecode_bench.load(file, align="measured").trace
     found = {one.name: one for one in errors(trace, rates_of(trace, 4, "draft"), None, "draft")}
     steps = simkit.replay(trace, "fixed(4)").records()[0]["steps"]
-    own = found["tokens a step, all steps"]
+    own = found["emitted tokens a step, all steps"]
     assert own.true == pytest.approx(200 * 20 / steps)
 
 

@@ -385,6 +385,7 @@ def test_tokens_a_step_are_those_of_steps(first_token):
     for one, row in zip(found.runs, found.records(), strict=True):
         assert row["tokens_step"] == pytest.approx(one.steps["emitted"].mean())
     assert found.records()[0]["tokens_step"] == 1
+    assert "emitted/\nstep" in [str(column.header) for column in found.table().columns]
 
 
 @pytest.mark.parametrize("first_token", ["draft", "prefill"])

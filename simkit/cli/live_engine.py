@@ -140,7 +140,7 @@ def report(engine: str, ran: list[RanArm]) -> None:
         "steps",
         "drafted",
         "accepted",
-        "tokens/step",
+        "emitted/step",
         "tokens/s",
     )
     rows = [_row(one) for one in ran]

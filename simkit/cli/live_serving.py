@@ -122,7 +122,7 @@ def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     from simkit.live.serving_summary import summary
 
     arms = summary(runs)
-    heads = "controller", "tokens/s", "x none", "95% interval", "tokens/step"
+    heads = "controller", "tokens/s", "x none", "95% interval", "emitted/step"
     rows = []
     for row, name in enumerate(arms.names):
         low, high = arms.interval(row)

@@ -110,9 +110,10 @@ def errors(
 def _measures(
     total: float, per_step: np.ndarray, seconds: np.ndarray | None, baseline_s: float
 ) -> Iterator[tuple[str, float]]:
-    yield "tokens a step, all steps", float(total)
-    yield "tokens a step, standard deviation over requests", float(per_step.std())
-    yield "tokens a step, tenth of the requests below", float(np.quantile(per_step, 0.1))
+    # Below a replay's tokens_per_step, a + 1, where an output's end cuts its last step.
+    yield "emitted tokens a step, all steps", float(total)
+    yield "emitted tokens a step, standard deviation over requests", float(per_step.std())
+    yield "emitted tokens a step, tenth of the requests below", float(np.quantile(per_step, 0.1))
     if seconds is not None:
         yield "speedup", float(baseline_s / seconds.sum())
         yield "seconds of a request, median", float(np.median(seconds))

@@ -89,9 +89,9 @@ def summary(run: ServingRun, limits: Mapping[str, float] | None = None) -> dict[
     the end, when batches run empty; `steady_tokens_s` leaves out how a run begins and ends, see the
     function, and `steady_requests_s` is that over the mean output. `user_tokens_s` is the mean over
     requests of 1 / tpot; `batch` the mean over time of requests that decode or whose prompts are
-    read; `length` the drafted tokens a step; `accepted_share` that of verified draft tokens. With
-    limits also `good_share`, of the requests that keep all of them, and `goodput_s`, so many a
-    second.
+    read; `length` the drafted tokens a step and `tokens_step` the emitted ones; `accepted_share`
+    that of verified draft tokens. With limits also `good_share`, of the requests that keep all of
+    them, and `goodput_s`, so many a second.
 
     Args:
         run: see there.

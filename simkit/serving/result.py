@@ -37,7 +37,7 @@ _SHOWN = {
     "tpot_s_p99": "p99",
     "batch": "batch",
     "length": "length",
-    "tokens_step": "tokens/step",
+    "tokens_step": "emitted/step",
     "goodput_s": "good/s",
 }
 
