@@ -84,7 +84,7 @@ def test_budgets_are_those_of_replays(study):
     frame = figures.tree_budget(study, budgets=(3, 16)).frame
     for row in frame.filter(pl.col("policy").is_not_null()).iter_rows(named=True):
         known = simkit.replay(study.trace, row["policy"]).records()[0]
-        assert row["tokens_per_step"] == pytest.approx(known["emitted"] / known["steps"])
+        assert row["emitted_per_step"] == pytest.approx(known["emitted"] / known["steps"])
         assert row["verified"] == pytest.approx(known["proposed"] / known["steps"])
         assert row["verified"] <= row["nodes"]
 

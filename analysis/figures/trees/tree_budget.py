@@ -31,12 +31,12 @@ def tree_budget(plot: Plot, budgets: tuple[int, ...] = BUDGETS) -> None:
         plot.points(at, [one.tokens for one in curve], label=label, **look)
         for one in curve:
             row = {"series": label, "nodes": one.nodes, "policy": one.spec}
-            row |= cells(one.tokens, "tokens_per_step")
+            row |= cells(one.tokens, "emitted_per_step")
             plot.rows.append(row | cells(one.verified, "verified"))
     for (label, level), spec, line in zip(
         found.bounds.items(), PROPHETS, (":", "--"), strict=False
     ):
-        plot.rows.append({"series": label} | cells(level, "tokens_per_step"))
+        plot.rows.append({"series": label} | cells(level, "emitted_per_step"))
         if level.value is not None:
             ax.axhline(level.value, color=of_policy(spec).color, linestyle=line, label=label)
     doubling(ax, "x", [tick for tick in TICKS if tick <= max(budgets)])
