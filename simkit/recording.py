@@ -206,6 +206,7 @@ def run(
     ray: str | None = None,
 ) -> int:
     """Record; returns how many output tokens. See `record`."""
+    from traces.differences import settings_of
     from traces.record.generation import other_ends, tell
     from traces.record.header import make_header
     from traces.record.recorder import record as write
@@ -221,6 +222,7 @@ def run(
         other_ends=others if plan.eos_token_ids else (),
         template_sha256=cut.template_sha256,
         warned=cut.warned,
+        settings=settings_of(asked.target, asked.draft),
     )
     if asked.eos and plan.eos_token_ids:
         header = replace(header, eos_from="user")

@@ -167,6 +167,52 @@ def test_several_in_one_run_share_the_target(root, tmp_path, monkeypatch, trace)
         assert one.hash == many.hash
 
 
+def stopped_behind(monkeypatch, shards, *words):
+    """A command whose run is stopped behind some shards."""
+    with monkeypatch.context() as patch:
+        write, written = run.TraceWriter.write_shard, []
+
+        def stop(self, *args, **more):
+            if len(written) == shards:
+                raise KeyboardInterrupt
+            written.append(write(self, *args, **more))
+
+        patch.setattr(run.TraceWriter, "write_shard", stop)
+        assert simkit(words) == 130
+
+
+@pytest.mark.parametrize(
+    "name, file, change, said",
+    [
+        ("independent", "drafter.json", {"mask_token_id": 5}, "mask_token_id is 60 there, 5 here"),
+        ("dependent", "drafter.json", {"feature_scale": 0.4}, "feature_scale is 0.3 there, 0.4"),
+        ("eagle3", "config.json", {"rms_norm_eps": 0.5}, "rms_norm_eps is "),
+        ("target", "config.json", {"rms_norm_eps": 0.5}, "rms_norm_eps is "),
+    ],
+)
+def test_settings_that_changed_are_no_resume(
+    root, tmp_path, monkeypatch, capsys, name, file, change, said
+):
+    """What a folder says beside the weights is what drafts are made with, too."""
+    folder, models = tmp_path / "greedy", tmp_path / "models"
+    shutil.copytree(root / "greedy", folder, ignore=shutil.ignore_patterns("drafters"))
+    for one in {name, "independent", "target"}:
+        shutil.copytree(root / one, models / one)
+    drafter = "independent" if name == "target" else name
+    spec = f'{DRAFTERS[drafter]}("{models / drafter}", length={T_MAX})'
+    given = ["--drafter", spec, "--target", models / "target", "--device", "cpu"]
+    stopped_behind(monkeypatch, 1, "attach", folder, *given)
+    text = (models / name / file).read_text()
+    (models / name / file).write_text(json.dumps(json.loads(text) | change))
+    for words in (["--resume"], [*given, "--resume"]):
+        line = refused(capsys, "attach", folder, *words)
+        assert f"was begun with other settings of a model ({name}/{file}: {said}" in line
+    (models / name / file).write_text(text)
+    assert simkit(["attach", folder, "--resume"]) == 0
+    (whole,) = (folder / "drafters").glob("*/manifest.json")
+    assert '"settings"' not in whole.read_text()
+
+
 def test_resume_needs_the_trace_alone(root, tmp_path, monkeypatch, capsys):
     """A run of two drafters is stopped behind a shard; it goes on with what it was asked for."""
     folder = tmp_path / "greedy"
@@ -178,16 +224,7 @@ def test_resume_needs_the_trace_alone(root, tmp_path, monkeypatch, capsys):
     given = ["--target", root / "target", "--device", "cpu", "--columns", "draft_entropy"]
     for name in names:
         given += ["--drafter", f'{DRAFTERS[name]}("{root / name}", length={T_MAX})', "--name", name]
-    with monkeypatch.context() as patch:
-        write, written = run.TraceWriter.write_shard, []
-
-        def stop(self, *args, **more):
-            if len(written) == 3:
-                raise KeyboardInterrupt
-            written.append(write(self, *args, **more))
-
-        patch.setattr(run.TraceWriter, "write_shard", stop)
-        assert simkit(["attach", folder, *given]) == 130
+    stopped_behind(monkeypatch, 3, "attach", folder, *given)
     line = refused(capsys, "attach", folder, "--resume", "--max-draft", 3)
     assert "--max-draft belongs to a drafter: give --drafter, too" in line
     assert simkit(["attach", folder, "--resume"]) == 0

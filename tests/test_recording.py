@@ -1,6 +1,7 @@
 """Recording as a function and by the command: checked early, resumed by its folder, estimated."""
 
 import json
+import shutil
 import time
 
 import pytest
@@ -105,6 +106,31 @@ def test_resume_needs_the_folder_alone(pair, prompts, tmp_path, monkeypatch, cap
         str(pair / "target"), prompts, tmp_path / "w", str(pair / "draft"), seed=5, **SIZES
     )
     assert files(out) == files(whole.path)
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_models_whose_config_changed_do_not_resume(
+    pair,  # noqa: F811
+    prompts,
+    tmp_path,
+    monkeypatch,
+    capsys,
+    which,
+):
+    """The hash of the weights does not say what else a pass is made of."""
+    models, out = tmp_path / "models", tmp_path / "t"
+    shutil.copytree(pair, models)
+    stopped(models, prompts, out, monkeypatch)
+    capsys.readouterr()
+    config = models / which / "config.json"
+    text = config.read_text()
+    config.write_text(json.dumps(json.loads(text) | {"rms_norm_eps": 0.5}))
+    line = refused(capsys, "record", "--out", out, "--resume")
+    said = f"was begun with other settings of a model ({which}/config.json: rms_norm_eps is "
+    assert said in line and "there, 0.5 here): change them back, or begin anew" in line
+    config.write_text(text)
+    assert status("record", "--out", out, "--resume") == 0
+    assert not load(out).manifest.settings
 
 
 def test_the_function_resumes_too(pair, prompts, tmp_path, monkeypatch):  # noqa: F811

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from traces import reading
 from traces.decoding import in_json
+from traces.errors import TraceError
 from traces.manifest import Manifest
+
+_SETTINGS = ("config.json", "drafter.json")  # of a model's folder
+_MOST_BYTES = 16 * reading.MEBIBYTE
+_LONG = 60  # characters of a value; of a longer one the hash is kept
+
+
+def settings_of(*places: object) -> dict[str, str]:
+    """What models' folders say beside weights, by file and name; a hub id's is in its revision.
+
+    Raises:
+        TraceError: a file cannot be read.
+    """
+    folders = [Path(place) for place in places if isinstance(place, str | Path)]
+    found = {}
+    for file in (folder / name for folder in folders for name in _SETTINGS):
+        if not file.is_file():
+            continue
+        text = reading.read_text(file, _MOST_BYTES, TraceError)
+        values = reading.parse_json(text, file, TraceError)
+        whose = "/".join(file.resolve().parts[-2:])  # no more of a path of this machine
+        for name, value in values.items() if isinstance(values, dict) else ():
+            said = json.dumps(value, sort_keys=True)
+            is_long = len(said) > _LONG
+            known = hashlib.sha256(said.encode()).hexdigest() if is_long else said
+            found[f"{whose}: {name}"] = known
+    return found
 
 
 def difference(there: Manifest, here: Manifest) -> str | None:
     """The first header field in which two manifests differ, in words; None if they agree."""
     old, new = asdict(there), asdict(here)
     for name in old:
+        if name == "settings" and not there.settings:  # finished, or by an earlier version
+            continue
         if name not in ("complete", "files", "warned", "near_ties"):
             found = _first_difference(name, old[name], new[name])
             if found:
@@ -57,6 +90,11 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
         return (
             "the recording was begun with other prompts (their token ids differ): give those, or"
             " name another folder"
+        )
+    if found.startswith("settings."):
+        return (
+            "the recording was begun with other settings of a model"
+            f" ({found.removeprefix('settings.')}): change them back, or begin anew"
         )
     if found.startswith("outputs"):
         return (

@@ -225,6 +225,8 @@ class Manifest:
         attached_to: hash of the recording to whose outputs this drafter was attached; left out of
             the text and the hash of a recording.
         spec: of a drafter that was attached, as it was asked for; left out as `attached_to` is.
+        settings: what the models' files beside their weights say, by file and name, as long as the
+            trace is unfinished: it must not change before that, see `traces.differences`.
         files: by path inside the trace, with forward slashes.
 
     Raises:
@@ -277,6 +279,7 @@ class Manifest:
     outputs: OutputsInfo | None = None
     attached_to: str | None = None
     spec: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -442,9 +445,10 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         "bits",
         "totals",
         "set_aside",
+        "settings",
     )
     for name in left_out:
-        if not data[name]:
+        if not data[name] or (name == "settings" and manifest.complete):
             data.pop(name)
     for kind in drafters.BUILT_IN:
         for name in set(kind.own) - set(manifest.drafter.own):

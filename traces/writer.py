@@ -214,7 +214,7 @@ class TraceWriter:
             listed["sequences.parquet"] = _write(
                 self.path, "sequences.parquet", merged, self._tight
             )
-        self._save(replace(manifest, files=listed, complete=True))
+        self._save(replace(manifest, files=listed, complete=True, settings={}))
         remove_leftovers(self.path, self._manifest)
         if len(self._fine) == manifest.n_shards:
             tables = self._manifest.tables.items()

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from traces import stores
 from traces.attach.drafter import Attachable, Attachment, Means, check_means, check_outputs
 from traces.describe import size_in_words
+from traces.differences import settings_of
 from traces.errors import DrafterError
 from traces.finding import DRAFTERS
 from traces.loops import beside_itself
@@ -143,7 +145,10 @@ def _opened(recording: Trace, drafters: list[Attachable], means: Means) -> list[
     for drafter in drafters:
         heeded = {name: getattr(means, name) for name in drafter.heeds}
         own = Means(**{**heeded, "beside": tuple(opened)})
-        opened.append(drafter.open(recording, own))
+        one = drafter.open(recording, own)
+        said = settings_of(getattr(drafter, "path", None), own.target)
+        one.header = replace(one.header, settings=said)
+        opened.append(one)
     return opened
 
 
