@@ -344,22 +344,22 @@ def record(
     out: str | Path = "",
     draft: str | None = None,
     *,
-    max_new_tokens: int = 256,
-    ignore_eos: bool = False,
-    max_draft: int = 40,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
+    max_new_tokens: int | None = None,
+    ignore_eos: bool | None = None,
+    max_draft: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
     draft_temperature: float | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "float32",
-    batch_size: int = 8,
+    seed: int | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    batch_size: int | None = None,
     revision: str | None = None,
-    hidden: bool = False,
-    experts: bool = False,
-    branch_target: bool = False,
-    mix: float = 0.0,
+    hidden: bool | None = None,
+    experts: bool | None = None,
+    branch_target: bool | None = None,
+    mix: float | None = None,
     coupling: str | None = None,
     kernel: bool | None = None,
     outputs: str | Path | None = None,
@@ -372,10 +372,10 @@ def record(
 ) -> Trace:
     """Run a draft/target pair, or a target alone, on prompts and write a trace.
 
-    Args that are not named here are those of `RecordRequest`. Prompts may also be texts, or objects
-    as the lines of a file hold them (docs/record.md). `out` is the folder of the new trace. With
-    `resume` the recording in it goes on, if there is one; options that are given too must agree.
-    `progress` is told how many output tokens are done, and of how many; `ray`: a cluster's address.
+    Other args are those of `RecordRequest`, which has their defaults; None is not given. Prompts
+    may also be texts, or objects as a file's lines hold them (docs/record.md). `out` is the new
+    trace's folder. With `resume` the recording in it goes on, if there is one; what is given must
+    agree. `progress` is told how many tokens are done, and of how many; `ray`: a cluster's address.
 
     Raises:
         RecordError: prompts or models cannot be recorded, a number is out of range, or torch or
@@ -413,18 +413,15 @@ def _recorded(
         from traces.record.prompts import rows_of
 
         rows, options["prompts"] = rows_of(prompts), None
-    if resume and options["target"] is None and is_whole(folder):
+    given = {name: value for name, value in options.items() if value is not None}
+    if resume and not given and rows is None and is_whole(folder):
         return load(folder)
-    given = {k: v for k, v in options.items() if v != _DEFAULTS.get(k)}
     asked, rows = prepare(folder, given, resume, rows)
     loaded = asked.load()
     cut = cut_rows(asked, rows, *loaded)
     told = _told(progress, len(cut.prompts), asked.max_new_tokens)
     run(asked, loaded, cut, folder, resume, told, ray)
     return load(folder)
-
-
-_DEFAULTS = {field.name: field.default for field in fields(RecordRequest)} | dict.fromkeys(_PLACES)
 
 
 def _told(progress: Callable[[int, int], None] | None, n: int, t_max: int) -> Listening:
@@ -456,7 +453,8 @@ def prepare(
     """
     from traces.record.prompts import read_rows
 
-    asked = asked_before(out, given) if resume else None
+    begun = asked_before(out, given) if resume else None
+    asked = begun
     if asked is None:
         more = f"{out} does not have the options: " if resume else ""
         if given.get("target") is None:
@@ -475,7 +473,7 @@ def prepare(
             raise RecordError(
                 "--outputs has its own prompts: leave out --system and --chat-template-kwargs"
             )
-        return _followed(asked, "max_new_tokens" in given)
+        return _followed(asked, "max_new_tokens" in given, begun is not None)
     asked.plan()
     if rows is None:
         if asked.prompts is None:
@@ -491,8 +489,11 @@ def prepare(
     return asked, rows
 
 
-def _followed(asked: RecordRequest, is_limited: bool) -> tuple[RecordRequest, Rows]:
-    """What is asked for, and the outputs that are to be read."""
+def _followed(asked: RecordRequest, is_limited: bool, is_begun: bool) -> tuple[RecordRequest, Rows]:
+    """What is asked for, and the outputs that are to be read.
+
+    T_max is that of the recording that is begun, or given, or else the longest output.
+    """
     from traces.engine_outputs import check_ids, read
 
     assert asked.outputs is not None
@@ -500,9 +501,9 @@ def _followed(asked: RecordRequest, is_limited: bool) -> tuple[RecordRequest, Ro
     check_ids(found, RecordError)
     longest = max(found, key=lambda one: len(one.output))
     n = len(longest.output)
-    if not is_limited:
+    if not is_limited and not is_begun:
         asked = replace(asked, max_new_tokens=n)
-    elif n > asked.max_new_tokens:
+    elif is_limited and n > asked.max_new_tokens:
         raise RecordError(
             f"{longest.where}: the output has {how_many(n, 'token')}, more than"
             f" --max-new-tokens {asked.max_new_tokens}"

@@ -324,6 +324,19 @@ def test_a_recording_of_its_outputs_replays_alike(folder, capsys):
     assert first.equals(second)
 
 
+def test_a_stopped_recording_of_outputs_keeps_its_limit(folder, capsys, monkeypatch, tmp_path):
+    """That is not the longest output's, if it was given."""
+    file, part = written(folder), tmp_path / "part"
+    outputs = map(json.loads, file.read_text().splitlines())
+    longest = max(len(row["output_token_ids"]) for row in outputs)
+    command = ["record", "--target", folder / "target", "--outputs", file, "--batch-size", 4]
+    with after_one_shard(monkeypatch):
+        limited = ["--max-new-tokens", longest + 2]
+        assert run(capsys, *command, *limited, "--out", part)[0] == 130
+    assert run(capsys, "record", "--out", part, "--resume")[0] == 0
+    assert traces.load(part).max_new_tokens == longest + 2
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch, tmp_path, lost):
     """With what was seen of the shards that are there, unless that was lost."""

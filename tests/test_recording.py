@@ -137,8 +137,15 @@ def test_the_function_resumes_too(pair, prompts, tmp_path, monkeypatch):  # noqa
     stopped(pair, prompts, tmp_path / "t", monkeypatch)
     with pytest.raises(UserError, match="--seed 4: the recording in .* was begun with --seed 5"):
         simkit.record(out=tmp_path / "t", resume=True, seed=4)
-    assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2
+    for given, begun in (({"seed": 0}, "--seed 5"), ({"max_draft": 40}, "--max-draft 4")):
+        with pytest.raises(UserError, match=f"the recording in .* was begun with {begun}"):
+            simkit.record(out=tmp_path / "t", resume=True, **given)  # a default is an option too
+    same = {**SIZES, "hidden": False, "temperature": 0}
+    assert simkit.record(out=tmp_path / "t", resume=True, **same).n_sequences == 2
     assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2  # it is whole
+    assert status("record", "--out", tmp_path / "t", "--resume", "--seed", 4) == 2
+    with pytest.raises(UserError, match="does not have the options: --target is missing"):
+        simkit.record(out=tmp_path / "t", resume=True, seed=4)
 
 
 def test_what_is_missing_is_said(tmp_path, capsys):
@@ -258,7 +265,10 @@ def test_defaults_are_those_of_the_command():
 
     by_command = inspect.signature(record).parameters
     by_function = inspect.signature(simkit.record).parameters
+    noted = inspect.signature(recording.RecordRequest).parameters
     assert by_command.keys() - {"ctx"} == by_function.keys() - {"progress"}
-    for name, option in by_command.items():
-        if name not in ("ctx", "out"):
-            assert option.default == by_function[name].default
+    assert noted.keys() == by_function.keys() - {"out", "resume", "progress", "ray"}
+    for name, option in noted.items():
+        if name not in ("target", "prompts"):  # which have none there
+            assert by_command[name].default == option.default
+        assert by_function[name].default is None  # what is given is told from what is not
