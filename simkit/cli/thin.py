@@ -9,6 +9,13 @@ import typer
 
 from simkit.cli.options import MORE, TraceName
 
+Drafters = Annotated[
+    str | None,
+    typer.Option(
+        help="Attached drafters to copy, separated by commas; '' copies none. Default: all."
+    ),
+]
+
 
 def thin(
     trace: TraceName,
@@ -28,12 +35,7 @@ def thin(
         int,
         typer.Option(help="Significant bits of each statistic, 4 to 23. 0: no rounding."),
     ] = 0,
-    drafters: Annotated[
-        str | None,
-        typer.Option(
-            help="Attached drafters to copy, separated by commas; '' copies none. Default: all."
-        ),
-    ] = None,
+    drafters: Drafters = None,
     own: Annotated[
         str | None,
         typer.Option(
