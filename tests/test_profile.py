@@ -87,6 +87,18 @@ def test_consumers_are_given_their_own_conventions():
     assert not any("know up to 5" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("drafter", ["suffix", "ngram", "prompt_lookup"])
+def test_engines_that_look_up_are_given_no_rates(drafter):
+    """They draft before they draw: steps without a draft would count twice, as in `--synthetic`."""
+    found = profile(traces.load("reference", drafter), "fixed(4)", COST)
+    own = json.loads(found.text)["simkit"]
+    forced = {"aiconfigurator", "dynamo", "sglang", "tensorrt-llm"}
+    assert own.keys() == forced | {"drawn_outcomes"}
+    said = f"vLLM and llama.cpp get no synthetic rates: drafts of {drafter} are often shorter"
+    assert any(note.startswith(said) for note in found.notes)
+    assert any(note.startswith("Dynamo draws each step from the rates") for note in found.notes)
+
+
 def test_planners_that_know_five_tokens_are_given_five():
     fields, found = made(policy="fixed(7)")
     trace = traces.load("reference")

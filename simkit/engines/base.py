@@ -15,6 +15,7 @@ from traces.errors import UserError
 from traces.registry import Registry, of_class
 
 LOOKUPS = ("prompt_lookup", "ngram", "ngram_simple", "suffix")
+OFTEN_SHORTER = "are often shorter: such steps would be drawn at rates that count them already"
 """Kinds of drafters that read tokens alone: there is no model to load."""
 
 

@@ -18,6 +18,7 @@ from simkit.engines.approximate import (
 from simkit.engines.base import (
     ENGINES,
     LOOKUPS,
+    OFTEN_SHORTER,
     EngineDrafter,
     EngineError,
     EngineSetting,
@@ -140,8 +141,7 @@ def _check_rates(plan: EngineSetting) -> None:
         shorter = str(plan.policy)
     if shorter:
         raise EngineError(
-            f"--synthetic needs drafts of one length, and those of {shorter} are often shorter:"
-            " such steps would be drawn at rates that count them already"
+            f"--synthetic needs drafts of one length, and those of {shorter} {OFTEN_SHORTER}"
         )
 
 

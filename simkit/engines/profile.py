@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.engines.approximate import Basis, fastest
-from simkit.engines.base import EngineDrafter, EngineError
+from simkit.engines.base import LOOKUPS, OFTEN_SHORTER, EngineDrafter, EngineError
 from simkit.engines.export import drafter_of
 from simkit.engines.synthetic import DrawnOutcome, errors, fixed_steps, rates_of
 from simkit.policies import Fixed, Policy, parse
@@ -75,13 +75,20 @@ def profile(
         _KEPT: errors(trace, rates, cost, first_token),
         _TWO: errors(trace, short, cost, first_token),
     }
-    fields = _fields(trace, rates, drafter_of(trace, draft), first_token)
-    fields["simkit"] = {
-        **_consumers(trace, rates, first_token),
-        "drawn_outcomes": {how: [m._asdict() for m in each] for how, each in found.items()},
-    }
+    drafter = drafter_of(trace, draft)
+    fields = _fields(trace, rates, drafter, first_token)
+    consumers = _consumers(trace, rates, first_token)
+    who = "Dynamo, vLLM and llama.cpp draw"
+    if drafter.kind in LOOKUPS:
+        del consumers["vllm"], consumers["llama.cpp"]
+        who = "Dynamo draws"
+        notes.append(
+            f"vLLM and llama.cpp get no synthetic rates: drafts of {drafter.kind} {OFTEN_SHORTER}"
+        )
+    drawn = {how: [m._asdict() for m in each] for how, each in found.items()}
+    fields["simkit"] = {**consumers, "drawn_outcomes": drawn}
     notes.append(
-        "Dynamo, vLLM and llama.cpp draw each step from the rates, SGLang and TensorRT-LLM one of"
+        f"{who} each step from the rates, SGLang and TensorRT-LLM one of"
         " two lengths around the mean: what that changes on this trace is in the table"
     )
     if length > _MOST_NEXTN:
