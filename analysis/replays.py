@@ -27,6 +27,7 @@ from simkit.sweeps.folds import Deals, chosen, dealt, mean_of, outside
 from simkit.sweeps.grid import settings
 from traces import scores
 from traces.messages import how_many
+from traces.same_prompts import to_deal
 from traces.trace import Trace
 
 ALL = "all"
@@ -374,8 +375,13 @@ def of(study: Study, cost: AnyCost | None) -> Replays:
 
 def folds(trace: Trace) -> Deals | None:
     """The prompts' folds, as `simkit.tune` deals them; None for fewer prompts than folds."""
-    task = tasks(trace)
-    return dealt(task, FOLDS, SEED) if len(task) >= FOLDS else None
+    return folds_of(tasks(trace), trace.prompt_numbers)
+
+
+def folds_of(strata: np.ndarray, prompt: np.ndarray) -> Deals | None:
+    """The folds of some prompts, see `folds`; the arguments are those of `dealt`, (S,) each."""
+    enough = len(np.unique(to_deal(prompt))) >= FOLDS
+    return dealt(strata, FOLDS, SEED, prompt=prompt) if enough else None
 
 
 def means(

@@ -48,21 +48,26 @@ HEADS = (
 )
 
 
-def seconds(name: str, cost: str | None) -> np.ndarray:
-    """Every setting's seconds on each prompt, (K, S)."""
+def seconds(name: str, cost: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Every setting's seconds on each prompt, (K, S), and the prompts' numbers, (S,)."""
     folder, _, six = name.partition(", ")
     trace = traces.load(folder)
-    found = tried(Study(select(trace, range(6)) if six else trace), cost)
-    return np.stack([found.replay(one).total_s for one in found.settings])
+    trace = select(trace, range(6)) if six else trace
+    found = tried(Study(trace), cost)
+    total_s = np.stack([found.replay(one).total_s for one in found.settings])
+    return total_s, trace.prompt_numbers
 
 
-def halves(total_s: np.ndarray, seed: int = 0) -> Iterator[tuple[bool, float]]:
-    """Whether advice from one half is sure, and its loss to the best of the other, as a share."""
+def halves(total_s: np.ndarray, number: np.ndarray, seed: int = 0) -> Iterator[tuple[bool, float]]:
+    """Whether advice from one half is sure, and its loss to the best of the other, as a share.
+
+    Copies of one prompt are in one half.
+    """
     rng = np.random.default_rng(seed)
-    n = total_s.shape[1]
+    n = int(number.max()) + 1
     for _ in range(HALVES):
-        order = rng.permutation(n)
-        one, other = total_s[:, order[: n // 2]], total_s[:, order[n // 2 :]]
+        first = np.isin(number, rng.permutation(n)[: n // 2])
+        one, other = total_s[:, first], total_s[:, ~first]
         ranks = np.argsort(one.sum(1), kind="stable")
         sure = n // 2 >= FOR_VERDICT and regret(one[ranks[:RIVALS]]) <= CLOSE
         sums = other.sum(1)
@@ -80,8 +85,8 @@ def main() -> None:
     print(*HEADS, sep=" | ")
     print(*("---" for _ in HEADS), sep=" | ")
     for name, cost in [*known, *((one, given.cost) for one in given.traces if one not in names)]:
-        total_s = seconds(name, cost)
-        found = list(halves(total_s))
+        total_s, number = seconds(name, cost)
+        found = list(halves(total_s, number))
         sure = [lost for certain, lost in found if certain]
         good = sum(lost <= CLOSE for lost in sure)
         cells = [name, "an H200" if cost else "its own", *total_s.shape]

@@ -180,11 +180,11 @@ def test_what_is_lost_with_the_other_s_best():
     """One side takes twice as long with any setting but its own best; all prompts are alike."""
     seconds = np.array([[1.0], [2.0], [3.0]]) * np.ones((1, 10))
     strata = np.array(["a"] * 10)
-    assert judged(seconds, seconds, strata) == pytest.approx(np.ones(10))
-    assert judged(seconds[::-1], seconds, strata) == pytest.approx(3 * np.ones(10))
+    assert judged(seconds, seconds, strata, np.arange(10)) == pytest.approx(np.ones(10))
+    assert judged(seconds[::-1], seconds, strata, np.arange(10)) == pytest.approx(3 * np.ones(10))
     apart = seconds.copy()
     apart[0, 3] = 100  # a prompt has no say in what it is judged by
-    assert judged(apart, apart, strata)[3] == pytest.approx(100)
+    assert judged(apart, apart, strata, np.arange(10))[3] == pytest.approx(100)
 
 
 @given(st.data())
@@ -382,7 +382,7 @@ def test_differences_of_traces_hold_the_truth(monkeypatch):
             for k, (n, mean) in enumerate([(18, 0.75), (24, 0.6)])
         ]
         rows = [np.arange(side.trace.n_sequences) for side in made]
-        prompts = Prompts(*rows, Pairing(False, (seed, seed + 1)), (rows[0], rows[1]), "")
+        prompts = Prompts(*rows, Pairing(False, (seed, seed + 1)), rows, rows, "")
         ((one,), missing) = measures.measured(*made, prompts, 0.95)
         assert not missing
         return one.difference.lo <= 0.6 - 0.75 <= one.difference.hi

@@ -35,7 +35,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def plan(source):
-    held_out, calibration = split(source.n_sequences, 16, 10)
+    held_out, calibration = split(source.prompt_numbers, 16, 10)
     chosen = tuple(policies.parse(spec) for spec in TESTED)
     return LivePlan(chosen, held_out, calibration, rounds=2)
 
@@ -299,13 +299,13 @@ def test_a_trace_with_a_smaller_budget_is_cut_to_what_would_have_been_recorded(s
 
 
 def test_split_and_jobs(source, plan):
-    held_out, calibration = split(128, 24, 8)
+    held_out, calibration = split(np.arange(128), 24, 8)
     assert len(held_out) == 24 and len(calibration) == 8
     assert not set(held_out) & set(calibration)
     assert {i // 32 for i in held_out} == {i // 32 for i in calibration} == {0, 1, 2, 3}
     for numbers in ((5, 3, 3), (5, 1, 3), (5, 3, 0)):
         with pytest.raises(LiveError):
-            split(*numbers)
+            split(np.arange(numbers[0]), *numbers[1:])
     jobs = jobs_of(source, plan)
     assert [job.sequence for job in jobs] == sorted((*plan.held_out, *plan.calibration))
     tested = [job for job in jobs if job.sequence in plan.held_out]

@@ -32,7 +32,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def plan(source):
-    held_out, calibration = split(source.n_sequences, 16, 10)
+    held_out, calibration = split(source.prompt_numbers, 16, 10)
     chosen = tuple(policies.parse(spec) for spec in TESTED)
     return LivePlan(chosen, held_out, calibration, rounds=2)
 
@@ -47,6 +47,16 @@ def test_a_log_says_what_its_plan_was(source, plan):
     control, last = log["run"].to_numpy() == 5, max(plan.held_out)
     whole = logs.plan_of(log.filter(~(control & (sequence == last))), source)
     assert whole.held_out == plan.held_out[:-1] and whole.calibration == plan.calibration
+
+
+def test_what_was_timed_is_not_tested_by_a_copy(source, plan):
+    log, there = run(source, plan, COST.times(source)), select(source, range(30))
+    number = np.arange(30)
+    number[plan.held_out[2]] = plan.calibration[0]
+    vars(there)["prompt_numbers"] = number
+    found = logs.plan_of(log, there)
+    assert found.held_out == (*plan.held_out[:2], *plan.held_out[3:])
+    assert found.calibration == plan.calibration
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ _STEP = ("start", "drafted", "proposed", "accepted", "emitted")
 @pytest.mark.parametrize("concurrency", [1, 6])
 def test_times_of_running_servers_give_their_throughput(trace, concurrency, tmp_path):
     """On other prompts, under other lengths; the controller's own time is left out."""
-    plan = ServingPlan(TESTED, *split(60, 36, 24), 40)
+    plan = ServingPlan(TESTED, *split(np.arange(60), 36, 24), 40)
     runs = made(trace, plan, concurrency, policy_s=5e-3)
     found = judge(trace, plan, runs, tmp_path / "cost.parquet")
     assert [row.controller for row in found.rows] == [str(serving.parse(s)) for s in TESTED]
@@ -103,7 +103,7 @@ def test_times_of_running_servers_give_their_throughput(trace, concurrency, tmp_
 
 
 def test_a_controller_that_is_slower_than_its_passes_is_found_out(trace, tmp_path):
-    plan = ServingPlan(TESTED, *split(60, 36, 24), 40)
+    plan = ServingPlan(TESTED, *split(np.arange(60), 36, 24), 40)
     runs = made(trace, plan, 6, slower={1: 2.0})
     found = judge(trace, plan, runs, tmp_path / "cost.parquet")
     assert found.rows[1].error > 0.9
@@ -118,7 +118,7 @@ def test_pairs():
 
 
 def test_logs_without_drafts_are_refused(trace):
-    plan = ServingPlan(TESTED, *split(60, 36, 24), 40)
+    plan = ServingPlan(TESTED, *split(np.arange(60), 36, 24), 40)
     (run,) = [run for run in made(trace, plan, 6) if run.controller == FITTED[0]]
     with pytest.raises(LiveError, match="no times of draft rounds"):
         samples([run])

@@ -2,11 +2,9 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import heads_traces
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -18,6 +16,7 @@ from simkit.heads import evaluate, files, metrics, registry, rows, run, states, 
 from simkit.heads.drafts import drafts
 from simkit.heads.training import TrainingSettings
 from simkit.heads.training_data import RecordedRows
+from traces.memory import from_arrays
 
 FEW = TrainingSettings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
 
@@ -93,8 +92,8 @@ def test_no_state_behind_rejected_tokens_is_refused(tmp_path):
 
 
 def with_prompts(rows):
-    sequences = pa.table({"prompt_tokens": pa.array(rows, pa.list_(pa.int32()))})
-    return SimpleNamespace(sequences=sequences)
+    sequences = {"prompt_tokens": rows, "n_output": [1] * len(rows)}
+    return from_arrays(sequences, {}, {}, max_draft=1, max_new_tokens=1)
 
 
 def test_prompts_are_dealt_once():

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import files, parquet, row_checks, schema, stores, validation_cache
+from traces import files, parquet, row_checks, same_prompts, schema, stores, validation_cache
 from traces.allocator import trim
 from traces.errors import TraceError
 from traces.finding import find
@@ -90,6 +90,17 @@ class Streamed(Trace):
                 room, held = most, 0
             room, held = room - size, held + here
         return [range(a, b) for a, b in zip(cuts, [*cuts[1:], manifest.n_shards], strict=True)]
+
+    @cached_property
+    def prompt_numbers(self) -> np.ndarray:
+        """See `Trace`; the prompts of one window are read at a time."""
+        told = [self._outputs.keys(self._rows(shards)) for shards in self.ranges]
+        return same_prompts.numbers(np.concatenate(told))
+
+    def _rows(self, shards: range) -> range:
+        """The sequences of some shards."""
+        size, n = self.manifest.batch_size, self.manifest.n_prompts
+        return range(shards.start * size, min(shards.stop * size, n))
 
     def windows(self) -> Iterator[Trace]:
         """Each window's trace, in order; the one before must be let go of by then."""
@@ -170,6 +181,10 @@ class _Outputs:
         for problem in found:
             raise TraceError(problem)
         return table
+
+    def keys(self, rows: range) -> np.ndarray:
+        """What tells the prompts of some sequences."""
+        return same_prompts.keys(self._read([*same_prompts.COLUMNS], rows))
 
     def _check_hash(self) -> None:
         names = [row_checks.SEQUENCES]

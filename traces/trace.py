@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from traces import parquet, schema, stores
+from traces import parquet, same_prompts, schema, stores
 from traces.allocator import trim
 from traces.arrays import read_only
 from traces.bundle import DATA
@@ -192,6 +192,11 @@ class Trace(Helpful):
     def sequences(self) -> pa.Table:
         """One row a prompt, ascending; the columns of `schema.SEQUENCES`."""
         return self._source.sequences()
+
+    @cached_property
+    def prompt_numbers(self) -> np.ndarray:
+        """The number of each sequence's prompt, (S,) int64; copies of one prompt share it."""
+        return same_prompts.numbers(same_prompts.keys(self.sequences))
 
     def positions(self, column: str) -> np.ndarray:
         """A column of the on-path rows, shape (n_positions,), by (sequence, position).

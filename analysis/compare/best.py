@@ -69,8 +69,8 @@ def best(
             _choice(other, ordered, seeds[1], confidence),
         ),
         (
-            _lost(other, one, prompts, prompts.strata[0], confidence),
-            _lost(one, other, prompts, prompts.strata[1], confidence),
+            _lost(other, one, prompts, 0, confidence),
+            _lost(one, other, prompts, 1, confidence),
         ),
     )
 
@@ -88,15 +88,16 @@ def _choice(grid: SecondsGrid, ordered: bool, seed: int, confidence: float) -> B
 
 
 def _lost(
-    chosen_on: SecondsGrid, on: SecondsGrid, prompts: Prompts, strata: np.ndarray, confidence: float
+    chosen_on: SecondsGrid, on: SecondsGrid, prompts: Prompts, side: int, confidence: float
 ) -> Estimate:
-    """Of the one side's time, where the other's choice is used; prompts are those of `on`.
+    """Of the one side's time, where the other's choice is used; `on` is of that side.
 
     Of paired sides, the other's choice for a prompt is made without that prompt, too.
     """
-    own_s = judged(on.total_s, on.total_s, strata)
+    dealt_by = prompts.strata[side], prompts.numbers[side]
+    own_s = judged(on.total_s, on.total_s, *dealt_by)
     if prompts.pairing.paired:
-        other_s = judged(chosen_on.total_s, on.total_s, strata)
+        other_s = judged(chosen_on.total_s, on.total_s, *dealt_by)
     else:
         other_s = on.total_s[int(chosen_on.total_s.sum(1).argmin())]
     sums = np.stack([other_s, own_s], 1)

@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from analysis.compare.sides import Prompts, Side
-from analysis.replays import FAMILIES, FOLDS, SEED
+from analysis.replays import FAMILIES, folds_of
 from analysis.study import MissingError
 from simkit.policies import Policy, parse, shortened
 from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Spread
 from simkit.sweeps.engine import replays
-from simkit.sweeps.folds import chosen, dealt, mean_of, outside
+from simkit.sweeps.folds import chosen, mean_of, outside
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.messages import how_many
@@ -79,11 +79,13 @@ class On(NamedTuple):
     Attributes:
         rows: (S,) its prompts.
         strata: (S,) by which folds of them are dealt.
+        number: (S,) of each prompt, see `Trace.prompt_numbers`.
         deepest: the lesser Γ of the two sides, so that policies are the same on both.
     """
 
     rows: np.ndarray
     strata: np.ndarray
+    number: np.ndarray
     deepest: int
 
 
@@ -132,12 +134,14 @@ class Replayer:
         """A family, each prompt with what is fastest on other prompts; raises as `grid` does."""
         grid = self.grid(spec, on)
         best = int(grid.total_s.sum(1).argmin())
-        held_s = judged(grid.total_s, grid.total_s, on.strata)
+        held_s = judged(grid.total_s, grid.total_s, on.strata, on.number)
         one = self.single(str(grid.run[best]), on)
         return Seconds(grid.policies[best], held_s, one.baseline_s, one.spread)
 
 
-def judged(chosen_on: np.ndarray, on: np.ndarray, strata: np.ndarray) -> np.ndarray:
+def judged(
+    chosen_on: np.ndarray, on: np.ndarray, strata: np.ndarray, number: np.ndarray
+) -> np.ndarray:
     """Seconds of each prompt with the setting that is fastest on other prompts, (S,).
 
     Prompts are dealt into folds as `simkit.tune` deals them, and each has the mean over the deals;
@@ -147,8 +151,9 @@ def judged(chosen_on: np.ndarray, on: np.ndarray, strata: np.ndarray) -> np.ndar
         chosen_on: (K, S) seconds of each setting by which it is chosen.
         on: (K, S) of the same prompts, by which it is judged.
         strata: (S,) tasks.
+        number: (S,) of each prompt, see `Trace.prompt_numbers`.
     """
-    deals = dealt(strata, FOLDS, SEED) if len(strata) >= FOLDS else None
+    deals = folds_of(strata, number)
     outside_s = np.stack([outside(one, deals) for one in chosen_on])
     _, shares = chosen(outside_s, deals, len(strata))
     return mean_of([on[k] for k in shares], [*shares.values()])
@@ -172,9 +177,10 @@ def on_both(
     """
     deepest = min(replayer.side.trace.max_draft for replayer in replayers)
     made = []
-    for replayer, rows, strata in zip(replayers, prompts.each, prompts.strata, strict=True):
+    each = zip(replayers, prompts.each, prompts.strata, prompts.numbers, strict=True)
+    for replayer, rows, strata, number in each:
         try:
-            made.append(what(replayer, spec, On(rows, strata, deepest)))
+            made.append(what(replayer, spec, On(rows, strata, number, deepest)))
         except UserError as error:
             why.setdefault(replayer.side.name, {})[spec] = str(error)
     return (made[0], made[1]) if len(made) == 2 else None

@@ -73,6 +73,7 @@ class Prompts:
         second: (T,) of the other; where they are paired, prompt i is that of `first`.
         pairing: how they are resampled.
         strata: of each side, (S,) and (T,), by which folds are dealt: tasks.
+        numbers: of each side, (S,) and (T,), of the prompts, see `Trace.prompt_numbers`.
         said: in words.
     """
 
@@ -80,6 +81,7 @@ class Prompts:
     second: np.ndarray
     pairing: Pairing
     strata: tuple[np.ndarray, np.ndarray]
+    numbers: tuple[np.ndarray, np.ndarray]
     said: str
 
     @property
@@ -160,12 +162,14 @@ def prompts_of(first: Side, second: Side) -> Prompts:
     )
     fewer = min(map(len, keys))
     task = tasks(first.trace), tasks(second.trace)
+    numbers = first.trace.prompt_numbers, second.trace.prompt_numbers
     if not shared or len(shared) < LEAST_SHARED * fewer:
         alike = how_many(len(shared), "prompt is", "prompts are") if shared else "no prompts are"
         said = f"not paired: {alike} the same (by {by})"
         every, others = (np.arange(len(side)) for side in keys)
         apart = Pairing(False, seeds)
-        return Prompts(every, others, apart, task, f"{said}; resampled independently")
+        said = f"{said}; resampled independently"
+        return Prompts(every, others, apart, task, numbers, said)
     one, other = (np.array([side[key] for key in shared], np.int64) for side in places)
     both = np.array([_joint(*names) for names in zip(task[0][one], task[1][other], strict=True)])
     said = f"paired over {how_many(len(shared), 'prompt')} that are the same (by {by})"
@@ -175,7 +179,8 @@ def prompts_of(first: Side, second: Side) -> Prompts:
         if len(side) > len(shared)
     ]
     said += f"; left out: {', '.join(left)}" if left else ""
-    return Prompts(one, other, Pairing(True, (SEED, SEED)), (both, both), said)
+    same = numbers[0][one]
+    return Prompts(one, other, Pairing(True, (SEED, SEED)), (both, both), (same, same), said)
 
 
 def _joint(one: str, other: str) -> str:

@@ -85,6 +85,7 @@ class Replays:
         self.cost = cost
         self.baseline_s = where.charge.baseline_s
         self.n_output = where.layout.n_output
+        self.prompt = trace.prompt_numbers
         keys, self.task, _ = groups(trace, "task")
         self.tasks = {name: k for k, name in enumerate(keys["task"].tolist())}
         arms = (arm for ablation in ablations for some in ablation.arms.values() for arm in some)
@@ -117,7 +118,7 @@ class Replays:
             np.array(values)[:, some]
             for values in zip(*(self.sums[name] for name in names), strict=True)
         )
-        deals = dealt(self.task[some], FOLDS, SEED)
+        deals = dealt(self.task[some], FOLDS, SEED, prompt=self.prompt[some])
         best = np.stack([deals.outside(one) for one in total_s]).argmin(0)
         shares = deals.shares(best)
         return _Sums(

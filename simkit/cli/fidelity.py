@@ -237,7 +237,7 @@ def _planned(
 
     budget = settings.max_new_tokens
     chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (sizes.rounds, budget))
-    held_out, fitted = run.split(trace.n_sequences, sizes.n_prompts, sizes.calibration)
+    held_out, fitted = run.split(trace.prompt_numbers, sizes.n_prompts, sizes.calibration)
     plan = run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds)
     run.check_policies(plan.policies, trace, settings, heads)
     run.check_heads(plan.policies, heads, trace)

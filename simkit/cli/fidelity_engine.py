@@ -67,16 +67,19 @@ def fidelity_engine(
 
 def _split(trace: Trace, asked: RunOptions) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Prompts to test, and prompts to calibrate; without any of these nothing is timed."""
+    import numpy as np
+
     from simkit.engines.run.recorded import spread
     from simkit.fidelity.run import split
+    from traces.same_prompts import to_deal
 
-    n = trace.n_sequences
+    number = trace.prompt_numbers
+    n = len(np.unique(to_deal(number)))
     calibration = _CALIBRATION if asked.calibration is None else asked.calibration
     prompts = min(_PROMPTS, n - calibration) if asked.n_prompts is None else asked.n_prompts
     if calibration == 0:
-        return tuple(spread(n, prompts)), ()
-    held_out, fitted = split(n, prompts, calibration)
-    return held_out, fitted
+        return tuple(spread(trace.n_sequences, prompts)), ()
+    return split(number, prompts, calibration)
 
 
 def _timed(

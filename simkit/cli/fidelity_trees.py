@@ -71,7 +71,7 @@ def tree_plan(
         chosen.append(check(cast(Any, policy)))
     run.check_heads(chosen, heads_of(cast(Any, chosen), heads), trace)
     read = list(dict.fromkeys(policy.head for policy in chosen if policy.head))
-    held_out, fitted = run.split(trace.n_sequences, sizes.n_prompts, sizes.calibration)
+    held_out, fitted = run.split(trace.prompt_numbers, sizes.n_prompts, sizes.calibration)
     replay(select_trees(trace, held_out, heads=read), chosen, first_token=settings.first_token)
     return run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds, run.FITTED_TREES)
 

@@ -18,6 +18,7 @@ from simkit.live.settings import Step
 from simkit.policies import parse
 from traces import reading
 from traces.messages import how_many
+from traces.same_prompts import to_deal
 from traces.trace import Trace
 
 _WHOLE = ("live.parquet", "live.partial*.parquet")
@@ -125,8 +126,9 @@ def plan_of(log: pa.Table, trace: Trace) -> LivePlan:
     if len(rows) == len(log):
         raise LiveError("holds whole sequences only: passes are needed to judge it again")
     calibration = _indices(trace, rows, plan.passes)
-    timed = {*_indices(trace, rows, plan.passes[-1:])}
-    held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in timed)
+    prompt = to_deal(trace.prompt_numbers)
+    timed = {int(prompt[k]) for k in _indices(trace, rows, plan.passes[-1:])}
+    held_out = tuple(k for k in _indices(trace, rows, plan.tested) if prompt[k] not in timed)
     ruled = set(_indices(trace, rows, plan.rules)) & set(calibration)
     if len(held_out) < 2 or not ruled:
         raise LiveError("the run broke off before every arm had decoded enough prompts")

@@ -27,6 +27,7 @@ from traces.manifest import ModelInfo
 from traces.messages import how_many
 from traces.record.header import model_info
 from traces.record.pair import Pair, tokenizer_hash
+from traces.same_prompts import to_deal
 from traces.trace import Trace
 
 POLICIES = (
@@ -99,24 +100,37 @@ class LivePlan:
         return (0, *range(len(self.policies) + 2, len(self.arms)))
 
 
-def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int, ...], ...]:
+def split(
+    prompt: np.ndarray, held_out: int, calibration: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Held-out and calibration prompts, both spread evenly over a trace; they share none.
+
+    Of a prompt that was recorded several times the first copy is taken.
+
+    Args:
+        prompt: (S,) `Trace.prompt_numbers`.
+        held_out: how many to test on.
+        calibration: how many to fit the cost to.
+
+    Returns:
+        Indices of sequences, ascending.
 
     Raises:
         LiveError: the trace has fewer prompts, or there is nothing to compare or to fit to.
     """
-    total = held_out + calibration
+    total, first = held_out + calibration, np.unique(to_deal(prompt), return_index=True)[1]
     if held_out < 2 or calibration < 1:
         raise LiveError(
             f"{how_many(held_out, 'prompt')} to test on and {calibration} to calibrate: at least"
             f" 2 and 1 are needed, and {FOR_AGREEMENT} and 1 for a verdict"
         )
-    if total > n_sequences:
+    if total > len(first):
+        different = " different ones" if len(first) < len(prompt) else ""
         raise LiveError(
             f"{how_many(total, 'prompt is', 'prompts are')} asked for, but the trace has"
-            f" {n_sequences}"
+            f" {len(first)}{different}"
         )
-    chosen = [k * n_sequences // total for k in range(total)]
+    chosen = [int(first[k * len(first) // total]) for k in range(total)]
     fitted = {chosen[(2 * k + 1) * total // (2 * calibration)] for k in range(calibration)}
     return tuple(i for i in chosen if i not in fitted), tuple(sorted(fitted))
 

@@ -83,10 +83,8 @@ def split(trace: Trace, settings: TrainingSettings) -> Split:
     Raises:
         HeadError: there are too few.
     """
-    known: dict[tuple[int, ...], int] = {}
-    prompts = trace.sequences["prompt_tokens"].to_pylist()
-    number = np.array([known.setdefault(tuple(one), len(known)) for one in prompts])
-    n = len(known)
+    number = trace.prompt_numbers
+    n = int(number.max(initial=-1)) + 1
     if n < _FEWEST_PROMPTS:
         raise HeadError(f"too few different prompts to train on: {n}; at least 5 are needed")
     order = np.random.default_rng(settings.seed).permutation(n)

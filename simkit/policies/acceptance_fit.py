@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from traces.same_prompts import to_deal
+
 if TYPE_CHECKING:
     from simkit.drafters.layout import Layout
 
@@ -43,11 +45,10 @@ def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> Accept
     Args:
         layout: of the trace.
         column: a column of the trace, or a head's scores by row or by (start, depth).
-        folds: into which the prompts are dealt.
+        folds: into which the prompts are dealt; no more than there are prompts.
         seed: of the dealing.
     """
-    n = len(layout.n_output)
-    fold = np.random.default_rng(seed).permutation(n) % folds
+    fold, folds = dealt_once(layout.trace.prompt_numbers, folds, seed)
     rows = _rows(layout)
     group = np.repeat(fold, layout.n_output)[rows]
     left = layout.left[rows, None]
@@ -76,6 +77,22 @@ def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> Accept
         fit(seen, before < ahead),
         fit((before < ahead) & (before + 1 < left), before + 1 < ahead),
     )
+
+
+def dealt_once(prompt: np.ndarray, folds: int, seed: int) -> tuple[np.ndarray, int]:
+    """The fold of each sequence, (S,) int64, and how many folds there are.
+
+    Prompts are dealt at random, copies of one into one fold.
+
+    Args:
+        prompt: (S,) `Trace.prompt_numbers`.
+        folds: how many, or as many as there are prompts, but at least two.
+        seed: of the dealing.
+    """
+    number = to_deal(prompt)
+    n = int(number.max(initial=-1)) + 1
+    folds = min(folds, max(2, n))
+    return np.random.default_rng(seed).permutation(n)[number] % folds, folds
 
 
 def accepted_of(layout: Layout, fold: np.ndarray, longest: int) -> np.ndarray:

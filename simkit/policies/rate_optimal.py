@@ -163,8 +163,7 @@ class RateOptimal(NumericPolicy):
         """See `Policy`."""
         charge, layout = setting.costs(self.name), setting.layout
         rate = rate_of(Oracle(max_draft=self.max_draft), setting)
-        folds = min(self.folds, max(2, len(layout.n_output)))
-        fit = fit_acceptance(layout, self.score, folds, seed=0)
+        fit = fit_acceptance(layout, self.score, self.folds, seed=0)
         worth = fit.first[:, None]
         if layout.deepest:
             longest = min(self.max_draft, layout.deepest, layout.trace.max_new_tokens - 1)

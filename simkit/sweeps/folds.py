@@ -15,6 +15,7 @@ import numpy as np
 from simkit.errors import ReplayError
 from simkit.simulator.arguments import check_seed
 from traces.messages import how_many
+from traces.same_prompts import to_deal
 
 DEALS = 20
 MOST_DEALS = 10_000
@@ -97,9 +98,17 @@ def mean_of(values: Sequence[np.ndarray], shares: Sequence[np.ndarray]) -> np.nd
     return found
 
 
-def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deals:
+def dealt(
+    strata: np.ndarray,
+    folds: int,
+    seed: int,
+    deals: int = DEALS,
+    prompt: np.ndarray | None = None,
+) -> Deals:
     """Deal prompts into folds several times, at random, of every stratum about as many in each.
 
+    A prompt that was recorded several times is dealt once, as its first copy is: copies in the fold
+    by which a setting is judged, and among the prompts by which it is chosen, would flatter it.
     Each stratum is shuffled and dealt out in turn, from where the stratum before it left off, so
     that folds as a whole differ by no more than one prompt. Strata come in the order in which they
     first appear, so that what they are called does not matter.
@@ -109,6 +118,7 @@ def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deal
         folds: of each deal, at least 2.
         seed: of all of them, at least 0.
         deals: how many, at least 1.
+        prompt: (S,) the number of each one's prompt, see `Trace.prompt_numbers`; None: all differ.
 
     Raises:
         ReplayError: the seed is negative, or there are fewer than two folds, or fewer prompts than
@@ -117,19 +127,22 @@ def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deal
     whole = isinstance(deals, int | np.integer) and not isinstance(deals, bool)
     if not whole or not 1 <= deals <= MOST_DEALS:
         raise ReplayError(f"deals must be a whole number from 1 to {MOST_DEALS}, not {deals!r:.40}")
-    _check(strata, folds, seed)
+    number = np.arange(len(strata)) if prompt is None else to_deal(prompt)
+    first = np.unique(number, return_index=True)[1]
+    _check(len(first), len(strata), folds, seed)
     rng = np.random.default_rng(seed)
-    return Deals(np.stack([_deal(strata, folds, rng) for _ in range(deals)]), folds)
+    made = [_deal(strata[first], folds, rng)[number] for _ in range(deals)]
+    return Deals(np.stack(made), folds)
 
 
-def _check(strata: np.ndarray, folds: int, seed: int) -> None:
+def _check(n: int, sequences: int, folds: int, seed: int) -> None:
     check_seed(seed)
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer):
         raise ReplayError(f"folds must be a whole number, not {folds!r}")
     if folds < 2:
         raise ReplayError(f"folds must be at least 2, not {folds}")
-    if len(strata) < folds:
-        prompts = how_many(len(strata), "prompt")
+    if n < folds:
+        prompts = how_many(n, "different prompt" if n < sequences else "prompt")
         raise ReplayError(f"{prompts} cannot be cut into {how_many(folds, 'fold')}")
 
 

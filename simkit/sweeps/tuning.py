@@ -352,7 +352,7 @@ class _Search:
         for g, name in enumerate(self.names):
             rows = self.group == g
             try:
-                one = dealt(task[rows], folds, seed, deals)
+                one = dealt(task[rows], folds, seed, deals, trace.prompt_numbers[rows])
             except ReplayError as error:
                 raise ReplayError(f"task {name}: {error}" if name else str(error)) from None
             fold = np.full((len(one.fold), len(task)), -1)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from simkit.drafters.tree import TreeLayout
-from simkit.policies.acceptance_fit import BINS, edges_of, isotonic, others
+from simkit.policies.acceptance_fit import BINS, dealt_once, edges_of, isotonic, others
 from simkit.policies.base import Setting
 from simkit.policies.rate_optimal import ROUNDS, TOLERANCE, rate_of
 from simkit.trees.base import TreePolicy
@@ -42,10 +42,9 @@ def calibrated(layout: TreeLayout, found: Grown, folds: int) -> Calibrated:
     Args:
         layout: of the trace.
         found: what beams propose.
-        folds: into which the prompts are dealt.
+        folds: into which the prompts are dealt; no more than there are prompts.
     """
-    folds = min(folds, max(2, len(layout.n_output)))
-    fold = np.random.default_rng(0).permutation(len(layout.n_output)) % folds
+    fold, folds = dealt_once(layout.trace.prompt_numbers, folds, seed=0)
     levels = found.made.shape[1]
     depth = np.arange(1, levels)
     seen = (found.made[:, :-1] > 0) & (depth < np.minimum(layout.left, layout.trees.room)[:, None])
