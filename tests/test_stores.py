@@ -325,7 +325,7 @@ def test_a_store_is_only_read(trace_url, folder, tmp_path, capsys):
         ["sweep", folder, "--policy", "fixed(2)", "-o", f"{there}/sweep.parquet"],
     ):
         line = refused(capsys, *words)
-        assert "s3:/bucket/new" in line and "is a URL: write to a folder" in line
+        assert "s3://bucket/new" in line and "is a URL: write to a folder" in line
         assert "secret" not in line and not Path("s3:").exists()
 
 

@@ -71,7 +71,7 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
     if found.startswith("prompts_sha256 ") and there.template_sha256 != here.template_sha256:
         return (
             "the recording was begun with another chat template, so its prompts are others: give"
-            " the tokenizer of then, or name another folder"
+            " the tokenizer of then, or begin anew"
         )
     if found.startswith("libraries."):
         names = sorted(there.libraries.keys() | here.libraries.keys())
@@ -79,17 +79,17 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
         changed = ", ".join(f"{name} {old} → {new}" for name, old, new in versions if old != new)
         return (
             f"the recording was begun with other library versions ({changed}), and sums differ in"
-            " the last bits between them: go on with the old ones, or name another folder"
+            " the last bits between them: go on with the old ones, or begin anew"
         )
     if found.startswith("device "):
         return (
             f"the recording was begun on another device ({found}), and sums differ in the last bits"
-            " between them: go on there, or name another folder"
+            " between them: go on there, or begin anew"
         )
     if found.startswith("prompts_sha256 "):
         return (
-            "the recording was begun with other prompts (their token ids differ): give those, or"
-            " name another folder"
+            "the recording was begun with other prompts (their token ids differ): give those, or begin"
+            " anew"
         )
     if found.startswith("settings."):
         return (
@@ -97,8 +97,5 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
             f" ({found.removeprefix('settings.')}): change them back, or begin anew"
         )
     if found.startswith("outputs"):
-        return (
-            "the recording was begun with another file of outputs: give that, or name another"
-            " folder"
-        )
+        return "the recording was begun with another file of outputs: give that, or begin anew"
     return f"the output folder holds another trace: {found}"

@@ -69,7 +69,8 @@ def refuse_url(place: str | Path) -> None:
         TraceError: it is one.
     """
     if looks_like_url(place):
-        raise TraceError(f"{shown(place)}: is a URL: write to a folder of this machine")
+        name = re.sub(r"^([^/]+:)/+", r"\1//", shown(place))
+        raise TraceError(f"{name}: is a URL: write to a folder of this machine")
 
 
 def refuse_half(name: str | Path) -> None:
