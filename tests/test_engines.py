@@ -193,10 +193,13 @@ def test_the_draft_and_the_rule_s_numbers_are_those_that_the_trace_names(monkeyp
         found = write(engine, drafter="eagle", policy="fixed(3)")
         assert "traces/reference/models/eagle" in found.text
         assert not any("in the place of" in note for note in found.notes)
-    drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec="ngram()")), None)
-    assert drafter.model is None  # a profile would name it as the checkpoint that was measured
-    config = json.loads(engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter)).text)
-    assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
+    for spec, its_own in (("ngram()", True), ("ngram(which=last)", False)):
+        drafter = drafter_of(SimpleNamespace(manifest=SimpleNamespace(spec=spec)), None)
+        assert drafter.model is None  # a profile would name it as the checkpoint that was measured
+        written = engines.ENGINES["vllm"]().write(engines.EngineSetting(3, drafter))
+        config = json.loads(written.text)
+        assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (5, 5)
+        assert its_own != any("the trace's rule may differ" in note for note in written.notes)
     with pytest.raises(EngineError, match="prompt_lookup loads no draft model: leave out --draft"):
         write("vllm", drafter="prompt_lookup", policy="fixed(3)", draft="/m")
 

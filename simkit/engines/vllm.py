@@ -142,8 +142,9 @@ def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
     if kind in ("prompt_lookup", "ngram"):
         most = given.get("most", given.get("ngram", 2))
         least = given.get("least", 1)
-        note = "vLLM takes the first match of the longest n-gram, the trace's rule may differ"
-        return {"method": "ngram", "prompt_lookup_max": most, "prompt_lookup_min": least}, [note]
+        differs = "vLLM takes the first match of the longest n-gram, the trace's rule may differ"
+        notes = [] if given.get("which") == "first" else [differs]
+        return {"method": "ngram", "prompt_lookup_max": most, "prompt_lookup_min": least}, notes
     if kind == "suffix":
         fields = {
             "method": "suffix",
