@@ -37,8 +37,8 @@ class Gap(Framed):
         frame: one row for each of fixed, prophet, gap, reachable, overhead, unreachable, see
             `parts`: part, its seconds, and these as shares of_fixed and of_gap, each with the ends
             _lo and _hi of its bootstrap interval over prompts. Null where it is not defined: an
-            interval of a single prompt, or of_gap where a prompt leaves no gap; of_gap of all
-            parts where none does.
+            interval of a single prompt, or of_gap where few prompts leave one; of_gap of all parts
+            where none does.
         fixed: in how many folds each fixed length was chosen, by the other folds.
         best: the same of all settings.
         notes: what a reader of the numbers should know, one line each.

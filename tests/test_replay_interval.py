@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm, t
 
+import simkit
+from simkit.costs import Linear
 from simkit.statistics.interval import RESAMPLES, ends, ratio_interval, resampled, unsigned
+from traces.synthetic import iid
 
 
 def ratio(x, y, axis=-1):
@@ -99,6 +102,43 @@ def test_too_little_to_resample_gives_nothing(top, bottom):
     low, high = ratio_interval(np.array(top), np.array(bottom), 0.95, 0)
     assert math.isnan(low)
     assert math.isnan(high)
+
+
+def test_what_takes_no_time_is_no_observation():
+    """An output whose only token the prompt's pass emits, under a cost without prefills."""
+    rng = np.random.default_rng(1)
+    top, bottom = rng.lognormal(0, 0.5, 20), rng.lognormal(0, 0.5, 20)
+    known = ratio_interval(top, bottom, 0.95, 0)
+    place = [0, 7, 7, 20]
+    assert ratio_interval(np.insert(top, place, 0), np.insert(bottom, place, 0), 0.95, 0) == known
+    one = np.array([0.0, 1.0])
+    assert np.isnan(ratio_interval(one, one, 0.95, 0)).all()
+
+
+def test_some_denominators_may_be_0():
+    """As prompts that leave no gap: shares of it are known unless a resample holds these alone."""
+    rng = np.random.default_rng(2)
+    saved, gap = rng.random(30), rng.random(30) + 1
+    gap[::3] = 0
+    low, high = ratio_interval(saved, gap, 0.95, 0)
+    assert 0 < low < saved.sum() / gap.sum() < high < 2
+    constant = ratio_interval(np.where(gap > 0, 0.5 * gap, 1.0), gap, 0.95, 0)
+    assert constant[0] < constant[1]
+    gap[3:] = 0
+    assert np.isnan(ratio_interval(saved, gap, 0.95, 0)).all()
+
+
+def test_outputs_that_take_no_time_leave_the_interval_of_a_replay():
+    class Unprefilled(Linear):
+        def prefill(self, model, tokens):
+            return np.zeros(np.shape(tokens))
+
+    trace = iid(60, 8, 0.6, max_draft=8, seed=0, eos_prob=0.2, vocab_size=9)
+    cost = Unprefilled(draft_s=0.001, target_s=0.01)
+    found = simkit.replay(trace, "fixed(3)", cost, first_token="prefill")
+    assert (found.runs[0].total_s == 0).sum() > 3
+    (row,) = found.records()
+    assert row["speedup_lo"] < row["speedup"] < row["speedup_hi"]
 
 
 def test_a_constant_ratio_is_its_own_interval():

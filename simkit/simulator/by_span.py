@@ -39,11 +39,8 @@ def by_span(run: Run, confidence: float, seed: int) -> Columns:
         baseline = each_s.pop("baseline_s")
         total = np.sum(list(each_s.values()), axis=0)
         factors = run.spread and run.spread.baseline / run.spread.total
-        ends = []
-        for k in range(n):
-            there = total[:, k] > 0
-            both = baseline[there, k], total[there, k]
-            ends.append(ratio_interval(*both, confidence, seed, factors))
+        pairs = zip(baseline.T, total.T, strict=True)
+        ends = [ratio_interval(*both, confidence, seed, factors) for both in pairs]
         rows["speedup_lo"], rows["speedup_hi"] = np.array(ends).T
     return {**rows, "span": np.array(names, object)}
 

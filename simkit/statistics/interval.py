@@ -35,7 +35,8 @@ def ratio_interval(
 
     Args:
         numerator: shape (n,); of any sign, see `unsigned`.
-        denominator: >= 0, shape (n,).
+        denominator: >= 0, shape (n,). Observations that bring nothing to either sum, as outputs
+            that take no time, are left out.
         confidence: of the interval, in (0, 1).
         seed: of the resampling.
         factors: > 0, shape (D,): by what the ratio changes for reasons that all observations
@@ -43,23 +44,27 @@ def ratio_interval(
             with those of the observations. None: there are none.
 
     Returns:
-        Its ends, see `ends`; NaN for fewer than two observations; both the ratio itself if it is
-        constant.
+        Its ends, see `ends`; both the ratio itself if it is constant. NaN for fewer than two
+        observations, and where some resample's denominators sum to 0.
     """
+    bearing = (numerator != 0) | (denominator != 0)
+    numerator, denominator = numerator[bearing], denominator[bearing]
     top, bottom = numerator.sum(), denominator.sum()
-    if len(numerator) < 2 or not bottom > 0 or np.any(denominator <= 0):
+    if len(numerator) < 2 or np.any(denominator < 0) or not bottom > denominator.max():
         return math.nan, math.nan
-    each = numerator / denominator
-    if np.ptp(each) <= 1e-12 * np.abs(each).max():
-        value = float(top / bottom)
+    value = float(top / bottom)
+    each = np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
+    if denominator.all() and np.ptp(each) <= 1e-12 * np.abs(each).max():
         return (value, value) if factors is None else shared_ends(value, factors, confidence)
     sums = np.stack([numerator, denominator], 1).astype(np.float64)
     drawn = np.concatenate(list(resampled(sums, seed)))
+    if not drawn[:, 1].all():
+        return math.nan, math.nan
     without = (top - numerator) / (bottom - denominator)
     quotients = drawn[:, 0] / drawn[:, 1]
     positive = unsigned(numerator)
     return ends(
-        float(top / bottom),
+        value,
         quotients,
         without,
         confidence,
