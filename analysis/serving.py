@@ -253,7 +253,9 @@ def crossing(one: LoadCurve, other: LoadCurve) -> Estimate:
     """The load from which on `one` has less steady throughput than `other`; see `falls`.
 
     The value is read off the means over seeds, the interval, in the logarithm, off each seed; there
-    is none where some seed has no such load.
+    is none where some seed has no such load. Of the loads between which the seeds' values lie, that
+    with the most requests says of how many prompts a value is (`Sample.half`): its interval is the
+    widest.
     """
     mine, base = one.seeds["steady_tokens_s"], other.seeds["steady_tokens_s"]
     mean, prompts = (mine / base).mean(axis=1), min(one.prompts)
@@ -264,7 +266,8 @@ def crossing(one: LoadCurve, other: LoadCurve) -> Estimate:
     each = [falls(one.at, ratio) for ratio in (mine / base).T]
     if None in each:
         return Estimate(value, None, None, prompts, "some runs do not fall there")
-    widest = max(one.samples, key=lambda sample: sample.requests)
+    low, high = one.at.searchsorted(min(each), "right") - 1, one.at.searchsorted(max(each))
+    widest = max(one.samples[low : high + 1], key=lambda sample: sample.requests)
     half, why = widest.half(np.log(np.array(each, float)), LEVEL)
     if half is None:
         return Estimate(value, None, None, prompts, why)

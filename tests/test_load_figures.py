@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import t
 from test_figures import COST, check, small
 from test_lattice import spelled_out
 
@@ -12,9 +13,10 @@ import simkit
 import traces
 from analysis import figures, serving
 from analysis.figures.drawing.panels import round_ticks
-from analysis.serving import At, burst, crossing, curves, falls, over_time
+from analysis.serving import At, LoadCurve, burst, crossing, curves, falls, over_time
 from analysis.study import MissingError, Study
 from simkit.serving import Engine
+from simkit.serving.pools import Sample
 from traces.errors import UserError
 
 ENGINE = Engine(max_batch=8, extrapolate=True)
@@ -137,6 +139,22 @@ def test_crossing_lies_between_the_loads(trace):
     assert means[0] > 1 > means[-1] and 1 < end.value < 64 and end.lo <= end.value <= end.hi
     never = crossing(found.of["none"], found.of["none"])
     assert never.value is None and "at or above" in never.note
+
+
+def test_loads_away_from_a_crossing_have_no_say_in_its_interval():
+    """Seeds cross between loads 2 and 8, whose runs serve 64 requests at most."""
+    at, base = np.array([1.0, 2, 4, 8, 64]), np.ones((5, 3))
+    ratio = np.array([[2.0, 2, 2], [1.2, 1.5, 1.1], [0.9, 1.2, 0.6], [0.5, 0.8, 0.4], [0.2] * 3])
+    samples = [Sample(100, n) for n in (48, 48, 56, 64, 1024)]
+    one, other = (
+        LoadCurve("", "", at, {"steady_tokens_s": values}, [90] * 5, samples)
+        for values in (ratio, base)
+    )
+    each = np.log([falls(at, column) for column in ratio.T])
+    found = crossing(one, other)
+    half = t.ppf(0.975, 2) * each.std(ddof=1) * (64 / 99) ** 0.5
+    assert found.value == pytest.approx(falls(at, ratio.mean(1)))
+    assert np.log([found.lo, found.hi]) == pytest.approx(np.log(found.value) + [-half, half])
 
 
 def test_burst_is_faster_in_its_middle():
