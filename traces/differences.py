@@ -88,8 +88,8 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
         )
     if found.startswith("prompts_sha256 "):
         return (
-            "the recording was begun with other prompts (their token ids differ): give those, or begin"
-            " anew"
+            "the recording was begun with other prompts (their token ids differ): give those, or"
+            " begin anew"
         )
     if found.startswith("settings."):
         return (
