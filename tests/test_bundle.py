@@ -121,6 +121,27 @@ def test_a_checkout_goes_before_the_data_package(package, monkeypatch):
     assert bundle.more_of(bundle.DATA / "reference") == []
 
 
+def test_what_pip_installed_from_a_checkout_finds_its_data(alone, tmp_path):
+    """As long as it is there; of the checkout of another installation nothing is taken: `alone`."""
+    site, info = tmp_path / "site", tmp_path / "site" / "draft_simkit-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    for name in ("simkit", "analysis", "traces"):
+        (site / name).symlink_to(alone / name)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: draft-simkit\nVersion: 0.1.0\n")
+    for url, there in (
+        (ROOT.as_uri(), True),
+        ((tmp_path / "moved").as_uri(), False),
+        ("https://x.org/draft_simkit-0.1.0-py3-none-any.whl", False),
+    ):
+        (info / "direct_url.json").write_text(json.dumps({"url": url, "dir_info": {}}))
+        done = simkit_of([site], "info", "smollm2", "--format", "json")
+        assert (done.returncode == 0) == there
+        if there:
+            assert Path(json.loads(done.stdout)["path"]) == bundle.DATA / "smollm2"
+        else:
+            assert done.stderr == f"simkit: smollm2 {SAID}\n"
+
+
 def test_a_data_package_without_data_is_none(alone, tmp_path, monkeypatch):
     (tmp_path / "draft_simkit_data").mkdir()
     monkeypatch.syspath_prepend(tmp_path)

@@ -2,13 +2,18 @@
 
 A checkout has all of them in `traces`. The wheel `draft-simkit` has a part; the wheel
 `draft-simkit-data` has all that a replay can use, laid out alike in the module `draft_simkit_data`.
+What pip installed from a checkout finds that checkout's, as long as it stays where it was.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from traces.manifest import Manifest
 
@@ -51,13 +56,29 @@ def root(here: Path) -> Path:
 
     Args:
         here: the folder of the package `traces`: taken if it is a checkout's, which has all, or if
-            `draft-simkit-data` is not installed.
+            no other place has all.
     """
     if (here / "data" / LEFT_OUT[0]).is_dir():
         return here
     spec = find_spec(_MODULE)
     places = (spec.submodule_search_locations or ()) if spec is not None else ()
-    return next((Path(place) for place in places if (Path(place) / "data").is_dir()), here)
+    return next((Path(place) for place in places if (Path(place) / "data").is_dir()), _whence(here))
+
+
+def _whence(here: Path) -> Path:
+    """The package `traces` of the checkout that pip installed this one from; else this one.
+
+    pip writes down where it found what it installed (PEP 610).
+    """
+    try:
+        installed = distribution("draft-simkit")
+    except PackageNotFoundError:
+        return here
+    said = installed.read_text("direct_url.json")
+    if said is None or Path(str(installed.locate_file("traces"))).resolve() != here.resolve():
+        return here
+    place = Path(url2pathname(urlsplit(json.loads(said)["url"]).path), "traces")
+    return place if (place / "data" / LEFT_OUT[0]).is_dir() else here
 
 
 ROOT = root(_HERE)
