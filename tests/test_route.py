@@ -272,10 +272,10 @@ def _priced(choice, traces, steps):
     return np.array(found)
 
 
-def _asked(times, trace, mine, i, tokens, context):
-    """One drafter's proposal or passes in one step; what it has not read comes first."""
+def _passes(trace, mine, i, tokens, context=0):
+    """Tokens of a drafter's passes, and those before each; what it has not read comes first."""
     begun, missed = mine
-    passes = {
+    return {
         "none": ([], []),
         "token": (
             [1 + missed, *[1] * (tokens - 1)],
@@ -286,9 +286,67 @@ def _asked(times, trace, mine, i, tokens, context):
             [context + 1 - (i - begun)],
         ),
     }[trace.manifest.draft_passes]
+
+
+def _asked(times, trace, mine, i, tokens, context):
+    """One drafter's proposal or passes in one step."""
+    passes = _passes(trace, mine, i, tokens, context)
     each, behind = (np.array(part if tokens else [], np.int64) for part in passes)
     from_model = trace.manifest.draft_passes != "none"
     return float(times.price(StepWork(context, 1, each, behind, from_model=from_model)).draft_s)
+
+
+class Narrow(WithProposals):
+    """Samples of passes over at most three tokens by the target, two by a draft."""
+
+    def times(self, trace):
+        found = super().times(trace)
+        object.__setattr__(found, "most_tokens", {"target": 3, "draft": 2}.get)
+        return found
+
+
+@pytest.mark.parametrize("text", CHOICES)
+@settings(max_examples=20, deadline=None)
+@given(traces=several(), first=st.sampled_from(["draft", "prefill"]))
+def test_passes_beyond_what_was_timed_are_those_of_all_drafters(text, traces, first):
+    choice, there = chosen(text, traces)
+    (run,) = routed(choice, there, [policies.parse("fixed(3)")], Narrow(), first)
+    steps, _ = run.steps()
+    names = ["draft" if name == "own" else f"drafter {name}" for name in choice.drafters]
+    widest = _widest(choice, there, steps)
+    n = {name: int((widest[:, k] > 2).sum()) for k, name in enumerate(names)}
+    n["target"] = int((steps.proposed + 1 > 3).sum())
+    assert {one.model: one.steps for one in run.wide} == n
+    said = {one.over: one.share for one in run.beyond}
+    most = {"target": 3} | dict.fromkeys(names, 2)
+    assert said == {
+        f"{name} passes over {most[name]} tokens": pytest.approx(k / len(steps))
+        for name, k in n.items()
+        if k
+    }
+
+
+def _widest(choice, traces, steps):
+    """Tokens of each drafter's widest pass in each step, (N, K)."""
+    layouts, found = [layout_of(trace) for trace in traces], []
+    read: list[dict[int, list[int]]] = [{} for _ in traces]
+    facts = (steps.sequence, steps.start, steps.by, steps.drafted, steps.emitted)
+    for s, i, who, drafted, emitted in zip(*(x.tolist() for x in facts), strict=True):
+        found.append([0] * len(traces))
+        for k, trace in enumerate(traces):
+            mine = read[k].setdefault(s, [steps.first - 1, 0])
+            is_route = isinstance(choice, Route)
+            tokens = 0
+            if k == who or (is_route and k < who):
+                whole = is_route and k < len(traces) - 1
+                at = layouts[k].offsets[s] + i - 1
+                tokens = int(layouts[k].recorded[at]) if whole else drafted
+            if tokens:
+                found[-1][k] = max([0, *_passes(trace, mine, i, tokens)[0]])
+                mine[:] = [i, 0]
+            if k != who:
+                mine[1] += emitted
+    return np.array(found).reshape(-1, len(traces))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import sys
 import weakref
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import refused, run
 from replay_traces import Bare
@@ -16,7 +18,7 @@ from simkit.errors import ReplayError
 from simkit.policies import parse
 from simkit.policies.registry import BUILT_IN
 from simkit.simulator.streamed import check_prompts_apart
-from traces import streamed, synthetic
+from traces import schema, streamed, synthetic
 from traces.errors import TraceError
 from traces.sampler import Sampler
 from traces.streamed import LEAST, Streamed, stream
@@ -100,6 +102,25 @@ def test_a_sweep_and_a_tuning_in_windows(small_windows):
     assert {**whole.facts, "notes": None} == {**mine.facts, "notes": None}
     whole, mine = (simkit.tune(t, specs[:1], deals=2) for t in ("reference", trace))
     assert whole.records() == mine.records() and but_for_loops(whole) == but_for_loops(mine)
+
+
+def test_what_lies_beyond_the_times_is_of_all_windows(small_windows, tmp_path):
+    """Passes over four tokens at most were timed; some prompts' drafts exceed that more often."""
+    rows = [
+        {"component": model, "tokens_in": n, "context_len": c, "batch_size": 1, "seconds": n + s}
+        | {"dtype": "float32", "device": "cpu", "engine": "eager", "repeat": 0}
+        for model, s in (("target", 9.0), ("draft", 0.5))
+        for n, c in ((1, 1), (1, 400), (4, 1), (4, 400))
+    ]
+    cost = tmp_path / "cost.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema.LATENCY), cost)
+    rules = ["oracle(max_draft=6)", "svip(h=1.2, max_draft=6)", "fixed(2)", "fixed(6)"]
+    for drafter, some in ((None, rules), ("suffix", ["fixed(4)"])):
+        whole = simkit.replay(traces.load("reference", drafter), some, str(cost))
+        mine = simkit.replay(stream("reference", drafter, LEAST), some, str(cost))
+        assert [run.wide for run in mine.runs] == [run.wide for run in whole.runs]
+        assert but_for_loops(mine) == but_for_loops(whole)
+        assert any("than the most timed (4)" in note for note in mine.notes)
 
 
 def test_settings_whose_sums_take_too_much_are_done_some_at_a_time(small_windows, monkeypatch):

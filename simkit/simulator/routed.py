@@ -9,7 +9,6 @@ from typing import cast
 
 import numpy as np
 
-from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.route import Routing
 from simkit.errors import ReplayError
@@ -26,13 +25,12 @@ from simkit.policies import (
 from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.binding import fitted
-from simkit.simulator.run import Run, Spread
+from simkit.simulator.run import Run, Spread, Wide
 from simkit.simulator.total import Seconds
-from simkit.steps.family import family_of
 from simkit.steps.routed import RoutedArm, RoutedSteps, passes_of, walk, works
 from simkit.steps.steps import COUNTS, Steps
 from simkit.steps.work import Work
-from traces.trace import Trace
+from traces.trace import OWN, Trace
 
 
 def routed(
@@ -150,11 +148,19 @@ class RoutedRun(Run):
         total_s, baseline_s = np.array(totals).T
         return Spread(total_s / self.total_s.sum(), baseline_s / self.seconds["baseline_s"].sum())
 
-    @property
-    def reach(self) -> dict[Model, float]:
-        """See `Run`: the widest of all drafters' passes."""
-        each = [family_of(arm.bound).reach(arm.bound, arm.layout) for arm in self.arms]
-        return {model: max(one[model] for one in each) for model in each[0]}
+    @cached_property
+    def wide(self) -> list[Wide]:
+        """See `Run`: of the target, and of each drafter by its own times."""
+        if self.seconds is None:
+            return []
+        did = works(self.arms, self.walked)
+        last = self.arms[-1].charge
+        found = _wide("target", last.times.most_tokens("target"), last.widest(did[-1])["target"])
+        for arm, work in zip(self.arms, did, strict=True):
+            name = "draft" if arm.name == OWN else f"drafter {arm.name}"
+            timed = arm.charge.times.most_tokens("draft")
+            found += _wide(name, timed, arm.charge.widest(work)["draft"])
+        return found
 
     def work(self, steps: Steps) -> Work:
         """See `Run`: what the last drafter did."""
@@ -185,6 +191,11 @@ class RoutedRun(Run):
         if work.missed is None or arm.charge.times.knows_blocks:
             return False
         return bool(((work.missed > 0) & (work.asked > 0)).any())
+
+
+def _wide(model: str, timed: int | None, widest: np.ndarray) -> list[Wide]:
+    """See `Wide`; `widest` has the tokens of the model's widest pass in each step, (N,)."""
+    return [] if timed is None else [Wide(model, timed, int((widest > timed).sum()))]
 
 
 def seconds_of(arms: Sequence[RoutedArm], steps: RoutedSteps) -> Seconds:

@@ -76,30 +76,30 @@ class Run:
         """What steps of this run did."""
         return family_of(self.bound).work(self.bound, steps, self.layout)
 
-    @property
-    def reach(self) -> dict[Model, float]:
-        """How many tokens a pass of each model may have, at most."""
-        return family_of(self.bound).reach(self.bound, self.layout)
-
     @cached_property
-    def beyond(self) -> list[Beyond]:
-        """In how many steps a pass is over more tokens than any that was timed."""
+    def wide(self) -> list[Wide]:
+        """The steps in which a pass is over more tokens than any that was timed."""
         if self.charge is None:
             return []
-        over = {}
-        for model, most in self.reach.items():
-            timed = self.charge.times.most_tokens(model)
-            over |= {model: timed} if timed is not None and timed < most else {}
-        wide = {model: 0 for model in over}
-        for steps, _ in self.pieces() if over else ():
-            widest = self.charge.widest(self.work(steps))
-            for model, n in over.items():
-                wide[model] += int((widest[model] > n).sum())
-        steps_all = self.counts["steps"].sum()
+        timed: dict[Model, int] = {}
+        for model, most in family_of(self.bound).reach(self.bound, self.layout).items():
+            known = self.charge.times.most_tokens(model)
+            timed |= {model: known} if known is not None and known < most else {}
+        steps = {model: 0 for model in timed}
+        for some, _ in self.pieces() if timed else ():
+            widest = self.charge.widest(self.work(some))
+            for model, most in timed.items():
+                steps[model] += int((widest[model] > most).sum())
+        return [Wide(model, most, steps[model]) for model, most in timed.items()]
+
+    @property
+    def beyond(self) -> list[Beyond]:
+        """In how many steps a pass is over more tokens than any that was timed."""
+        n = self.counts["steps"].sum()
         return [
-            of_passes(str(self.policy), float(n / steps_all), model, over[model])
-            for model, n in wide.items()
-            if n
+            of_passes(str(self.policy), float(one.steps / n), one.model, one.timed)
+            for one in self.wide
+            if one.steps
         ]
 
     def remarks(self) -> list[str]:
@@ -142,6 +142,20 @@ class Run:
     @property
     def _divides(self) -> bool:
         return divides(self.bound, self.setting)
+
+
+class Wide(NamedTuple):
+    """Steps in which a model's pass is over more tokens than any that was timed.
+
+    Attributes:
+        model: in words.
+        timed: the most tokens of a pass that was timed.
+        steps: how many, 0 included.
+    """
+
+    model: str
+    timed: int
+    steps: int
 
 
 class Spread(NamedTuple):

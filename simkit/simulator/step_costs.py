@@ -172,6 +172,8 @@ class Charge:
         """Tokens of each model's widest pass in each step, (N,); 0 where it makes none."""
         found = [self.drafting.widest(work.asked, work.unread)]
         found += [np.where(work.again, work.verified, 0)] if np.any(work.again) else []
+        if work.missed is not None:
+            found.append(np.where((work.asked > 0) & (work.missed > 0), 1 + work.missed, 0))
         found += [work.widths.max(1, initial=0)] if work.widths is not None else []
         if work.beside:
             found.append(self.drafting.widest(work.beside.tokens, work.beside.unread))

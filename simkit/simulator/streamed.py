@@ -19,9 +19,8 @@ from simkit.drafters.layout import Span
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Policy, Sequential, Setting
-from simkit.simulator.beyond import Beyond
 from simkit.simulator.binding import fitted
-from simkit.simulator.run import Run, Spread, opening, run, spread_of
+from simkit.simulator.run import Run, Spread, Wide, opening, spread_of
 from simkit.simulator.step_costs import Charge
 from simkit.simulator.total import Seconds
 from simkit.steps.steps import Steps
@@ -131,6 +130,7 @@ def _together(
     given = [one if one.takes_turns else one.bind(setting) for one in policies]
     bound: list[Policy] = []
     parts: list[list[Run]] = [[] for _ in policies]
+    wide: list[list[list[Wide]]] = [[] for _ in policies]
     n, low = len(trace.ranges), 0
     for k, window in enumerate(trace.windows()):
         for policy in policies:
@@ -139,12 +139,13 @@ def _together(
         for number, part in enumerate(replays(given, at(window, setting))):
             bound += [] if k else [part.bound]
             parts[number].append(_sums_alone(part, setting))
+            wide[number].append(part.wide)
         done((k + 1) / n)
-    for policy, mine, first in zip(policies, parts, bound, strict=True):
+    for policy, mine, first, each in zip(policies, parts, bound, wide, strict=True):
         counts = {name: _joined([part.counts for part in mine], name) for name in mine[0].counts}
         times = [part.seconds for part in mine if part.seconds]
         seconds = {name: _joined(times, name) for name in times[0]} if times else None
-        yield WindowedRun(policy, first, setting, counts, seconds, start)
+        yield WindowedRun(policy, first, setting, counts, seconds, start, each)
 
 
 def at(window: Trace, setting: Setting) -> Setting:
@@ -169,9 +170,11 @@ class WindowedRun(Run):
 
     Attributes:
         start: the first window.
+        each: each window's own `wide`.
     """
 
     start: _Opening
+    each: Sequence[Sequence[Wide]]
 
     @cached_property
     def spread(self) -> Spread | None:
@@ -184,10 +187,13 @@ class WindowedRun(Run):
         return spread_of(fitted(given, there), there, (0, here))
 
     @cached_property
-    def beyond(self) -> list[Beyond]:
-        """See `Run`: of the first window's steps."""
-        given = self.policy if self.policy.takes_turns else self.bound
-        return run(given, *self.start.setting).beyond
+    def wide(self) -> list[Wide]:
+        """See `Run`."""
+        models = {one.model: one for wide in self.each for one in wide}
+        return [
+            one._replace(steps=sum(o.steps for wide in self.each for o in wide if o.model == name))
+            for name, one in models.items()
+        ]
 
     def steps(self, span: Span | None = None) -> tuple[Steps, Seconds | None]:
         """Refused.
