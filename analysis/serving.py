@@ -266,9 +266,10 @@ def crossing(one: LoadCurve, other: LoadCurve) -> Estimate:
     each = [falls(one.at, ratio) for ratio in (mine / base).T]
     if None in each:
         return Estimate(value, None, None, prompts, "some runs do not fall there")
-    low, high = one.at.searchsorted(min(each), "right") - 1, one.at.searchsorted(max(each))
+    values = np.array(each, float)
+    low, high = one.at.searchsorted(values.min(), "right") - 1, one.at.searchsorted(values.max())
     widest = max(one.samples[low : high + 1], key=lambda sample: sample.requests)
-    half, why = widest.half(np.log(np.array(each, float)), LEVEL)
+    half, why = widest.half(np.log(values), LEVEL)
     if half is None:
         return Estimate(value, None, None, prompts, why)
     return Estimate(value, value * np.exp(-half), value * np.exp(half), prompts)
