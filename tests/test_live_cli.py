@@ -1,14 +1,11 @@
 """`simkit live` and `simkit fidelity` on tiny models: the whole way, and every refusal."""
 
-import contextlib
-import ctypes
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +18,7 @@ from pair_folders import pair, pair_folder, simkit
 
 import traces
 from simkit import replay
-from simkit.cli.termination import unwinding
+from simkit.cli import _unwinding
 from simkit.errors import LiveError
 from simkit.heads import files, registry
 from simkit.live import decoders as timed
@@ -325,7 +322,7 @@ def test_an_interrupted_test_keeps_its_log(folder, breaks, tmp_path, capsys):
 
 def test_a_second_termination_ends_at_once_and_the_handler_is_put_back():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as end, unwinding():
+    with pytest.raises(SystemExit) as end, _unwinding():
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
@@ -334,39 +331,6 @@ def test_a_second_termination_ends_at_once_and_the_handler_is_put_back():
     assert signal.getsignal(signal.SIGTERM) == before
     with ThreadPoolExecutor(1) as pool:  # where no handler may be set
         assert pool.submit(lambda: simkit(["--help"])).result() == 0
-
-
-def _in_a_callback():
-    @ctypes.CFUNCTYPE(None)
-    def called():
-        signal.raise_signal(signal.SIGTERM)
-
-    called()
-
-
-def _forgotten():
-    with contextlib.suppress(BaseException):
-        signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize("lose", [_in_a_callback, _forgotten])
-def test_a_termination_that_is_lost_comes_again_but_not_while_files_are_closed(lose, capsys):
-    before = signal.getsignal(signal.SIGALRM), sys.unraisablehook
-    closed = []
-    with pytest.raises(SystemExit) as end, unwinding():
-        lose()
-        try:
-            time.sleep(60)
-        finally:
-            time.sleep(0.5)
-            try:
-                raise KeyError
-            except KeyError:
-                time.sleep(0.5)
-            closed.append(True)
-    assert end.value.code == 143 and closed and capsys.readouterr().err == ""
-    assert (signal.getsignal(signal.SIGALRM), sys.unraisablehook) == before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_the_allocator_s_own_words_are_known():

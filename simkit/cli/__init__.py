@@ -9,7 +9,9 @@ import builtins
 import errno
 import gc
 import shlex
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +24,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simkit.cli.termination import unwinding
 from traces import stores
 from traces.allocator import own_process
 from traces.errors import SimkitWarning, UserError
@@ -293,7 +294,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with own_process(), unwinding(), _plain_warnings(), _few_collections():
+        with own_process(), _unwinding(), _plain_warnings(), _few_collections():
             status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
             sys.stdout.flush()
     except UserError as e:
@@ -317,6 +318,24 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse(e.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     else:
         sys.exit(status or 0)
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that files are closed; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler may be set
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager
