@@ -128,12 +128,16 @@ def test_what_pip_installed_from_a_checkout_finds_its_data(alone, tmp_path):
     for name in ("simkit", "analysis", "traces"):
         (site / name).symlink_to(alone / name)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: draft-simkit\nVersion: 0.1.0\n")
-    for url, there in (
-        (ROOT.as_uri(), True),
-        ((tmp_path / "moved").as_uri(), False),
-        ("https://x.org/draft_simkit-0.1.0-py3-none-any.whl", False),
+    for text, there in (
+        (json.dumps({"url": ROOT.as_uri(), "dir_info": {}}), True),
+        (json.dumps({"url": (tmp_path / "moved").as_uri(), "dir_info": {}}), False),
+        (json.dumps({"url": f"git+ssh://x.org{ROOT}", "vcs_info": {}}), False),
+        (json.dumps({"url": ["x"]}), False),
+        ("[", False),
+        ("{}", False),
+        ("", False),
     ):
-        (info / "direct_url.json").write_text(json.dumps({"url": url, "dir_info": {}}))
+        (info / "direct_url.json").write_text(text)
         done = simkit_of([site], "info", "smollm2", "--format", "json")
         assert (done.returncode == 0) == there
         if there:

@@ -109,7 +109,7 @@ def test_a_prompt_that_was_recorded_again_is_not_held_out_from_itself():
     ):
         assert parts.tolist() == one.tolist() * 3
     with pytest.raises(HeadError, match="too few different prompts to train on: 4; at least 5"):
-        training.split(with_prompts([[k] for k in range(4)] * 5), TrainingSettings())
+        training.split(with_prompts([[k, 7] for k in range(4)] * 5), TrainingSettings())
 
 
 def test_a_lagged_row_is_judged_from_the_state_that_its_token_entered(trace):

@@ -31,9 +31,12 @@ numbers = st.lists(st.integers(0, 12), min_size=2, max_size=60).map(np.array)
 def copied(**given):
     """Thirty sequences of ten prompts, three times each, in any order."""
     trace = select(iid(30, 24, 0.6, max_draft=24, seed=4, tasks=("a", "b"), **given), range(30))
-    place = trace.sequences.column_names.index("prompt_tokens")
-    prompts = pa.array([[int(k) + 1] for k in COPIES], pa.list_(pa.int32()))
-    columns = trace.sequences.set_column(place, trace.sequences.schema.field(place), prompts)
+    columns, kinds = trace.sequences, trace.sequences.schema
+    prompts = [[int(k), 1] for k in COPIES]
+    for name, values in (("prompt_tokens", prompts), ("n_prompt", [2] * len(prompts))):
+        place = columns.column_names.index(name)
+        array = pa.array(values, kinds.field(name).type)
+        columns = columns.set_column(place, kinds.field(name), array)
     vars(trace)["sequences"] = columns
     return trace
 
@@ -50,8 +53,15 @@ def table(*rows):
 
 
 def test_prompts_are_told_by_tokens_and_without_them_by_task_and_id():
-    rows = [("a", "x", [1, 2]), ("b", "y", [1, 2]), ("a", "x", [1]), ("a", "x", []), ("a", "y", [])]
-    rows += [("a", "x", []), (None, "x", []), (None, "x", []), (None, None, [1, 2])]
+    """One token, as drawn traces have, tells nothing."""
+    rows = [
+        ("a", "x", [1, 2]),
+        ("b", "y", [1, 2]),
+        ("a", "x", [1, 3]),
+        ("a", "x", []),
+        ("a", "y", [1]),
+    ]
+    rows += [("a", "x", [1]), (None, "x", []), (None, "x", [1]), (None, None, [1, 2])]
     found = same_prompts.numbers(same_prompts.keys(table(*rows)))
     assert found.tolist() == [0, 0, 1, 2, 3, 2, 4, 5, 0]
     part = table(*rows).slice(2)

@@ -8,6 +8,7 @@ What pip installed from a checkout finds that checkout's, as long as it stays wh
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -68,16 +69,15 @@ def root(here: Path) -> Path:
 def _whence(here: Path) -> Path:
     """The package `traces` of the checkout that pip installed this one from; else this one.
 
-    pip writes down where it found what it installed (PEP 610).
+    pip writes down where it found what it installed (PEP 610). What cannot be read names no place.
     """
-    try:
+    place = here
+    with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
         installed = distribution("draft-simkit")
-    except PackageNotFoundError:
-        return here
-    said = installed.read_text("direct_url.json")
-    if said is None or Path(str(installed.locate_file("traces"))).resolve() != here.resolve():
-        return here
-    place = Path(url2pathname(urlsplit(json.loads(said)["url"]).path), "traces")
+        url = urlsplit(json.loads(installed.read_text("direct_url.json") or "")["url"])
+        is_own = Path(str(installed.locate_file("traces"))).resolve() == here.resolve()
+        if is_own and url.scheme == "file":
+            place = Path(url2pathname(url.path), "traces")
     return place if (place / "data" / LEFT_OUT[0]).is_dir() else here
 
 

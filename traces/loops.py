@@ -6,13 +6,13 @@ accepts token after token, and acceptance tells of the loop rather than of the p
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+from traces import same_prompts
 from traces.bundle import LADDER_DRAFTS, LADDER_TARGET
 from traces.errors import TraceError
 from traces.manifest import Manifest
@@ -88,22 +88,17 @@ def remarks_of(trace: Trace, drafters: Collection[str] | None = None) -> list[st
 
 
 def again(trace: Trace) -> str:
-    """What to say where prompts were recorded several times; else nothing.
-
-    A prompt of one token, as drawn traces have, is no prompt: their outputs are independent.
-    """
-    if "prompt_tokens" not in trace.sequences.column_names:
+    """What to say where prompts were recorded several times; else nothing."""
+    table = trace.sequences.slice(0, _PROMPTS)
+    if not {*same_prompts.COLUMNS} <= {*table.column_names}:
         return ""
-    prompts = trace.sequences["prompt_tokens"].slice(0, _PROMPTS).combine_chunks()
-    ends = prompts.offsets.to_numpy() - prompts.offsets[0].as_py()
-    tokens = prompts.flatten().to_numpy()
-    found = [tokens[a:b].tobytes() for a, b in itertools.pairwise(ends) if b - a > 1]
-    repeated = len(found) - len(set(found))
+    told = same_prompts.keys(table)
+    repeated = len(told) - len(np.unique(told))
     if not repeated:
         return ""
     return (
-        f"{repeated:,} of {len(prompts):,} prompts repeat an earlier one: intervals, which take"
-        " prompts for independent, are too narrow, and held-out prompts are not all new"
+        f"{repeated:,} of {len(told):,} prompts repeat an earlier one: intervals, which take"
+        " prompts for independent, are too narrow"
     )
 
 

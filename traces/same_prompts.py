@@ -14,7 +14,7 @@ def keys(table: pa.Table) -> np.ndarray:
     """What tells the prompts of sequences, (S,) uint64; copies of one prompt have the same.
 
     A prompt is told by its tokens; where these are not known, by task and id; without an id it is
-    the only one of its kind.
+    the only one of its kind. One token, as drawn traces have, is no prompt: that is not known.
 
     Args:
         table: of sequences, with `COLUMNS`.
@@ -25,7 +25,7 @@ def keys(table: pa.Table) -> np.ndarray:
     found = np.empty(len(tokens), np.uint64)
     for k, (sequence, name, task) in enumerate(names):
         said = b"tokens" + values[ends[k] : ends[k + 1]].tobytes()
-        if ends[k] == ends[k + 1]:
+        if ends[k + 1] - ends[k] < 2:
             said = repr((task, name) if name is not None else sequence).encode()
         found[k] = int.from_bytes(blake2b(said, digest_size=8).digest())
     return found

@@ -15,8 +15,9 @@ from traces.errors import UserError
 from traces.registry import Registry, of_class
 
 LOOKUPS = ("prompt_lookup", "ngram", "ngram_simple", "suffix")
-OFTEN_SHORTER = "are often shorter: such steps would be drawn at rates that count them already"
 """Kinds of drafters that read tokens alone: there is no model to load."""
+OFTEN_SHORTER = "are often shorter: such steps would be drawn at rates that count them already"
+"""Why drafts of some kinds cannot be accepted at given rates, behind what they are called."""
 
 
 class EngineError(UserError):
