@@ -96,7 +96,7 @@ def make_plan(
         [policies.parse(spec) for spec in POLICIES], trace, bench.settings, bench.heads
     )
     total = wanted or n_prompts(trace, bench, seconds, rounds, len(chosen) + 2)
-    held_out, fitted = run.split(trace.n_sequences, *sizes(total))
+    held_out, fitted = run.split(trace.prompt_numbers, *sizes(total))
     return run.LivePlan(tuple(chosen), held_out, fitted, rounds)
 
 
