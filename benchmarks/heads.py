@@ -33,7 +33,7 @@ from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
 from traces.record.prompts import read_prompts
 from traces.record.recorder import record
-from traces.scores import StartScores
+from traces.scores import RowScores, StartScores
 from traces.synthetic import iid
 from traces.trace import Trace, load
 
@@ -137,6 +137,7 @@ def _compare(console: Console, dtype: str, pair: Pair, trace: Trace, head: Head)
             if isinstance(table, StartScores):
                 stored.append(table.values[row, depth - 1])
             else:
+                assert isinstance(table, RowScores)
                 stored.append(np.concatenate([table.path, table.branches])[source[depth - 1]])
             again.append(scorer.score(passed[: n_prefix + depth], n_prefix))
     a, b = (np.array(values, np.float16).view(np.int16).astype(int) for values in (stored, again))

@@ -73,8 +73,9 @@ def made_up(starts: int, max_draft: int, draft_passes: Passes) -> Trace:
         "draft_top10_mass": np.ones(len(depth), np.float32),
     }
     lengths = {"n_output": np.full(n, LENGTH), "n_prompt": np.full(n, 100)}
-    limits = {"max_draft": max_draft, "max_new_tokens": LENGTH}
-    return from_drafts(lengths, rows, draft_passes=draft_passes, **limits)
+    return from_drafts(
+        lengths, rows, draft_passes=draft_passes, max_draft=max_draft, max_new_tokens=LENGTH
+    )
 
 
 def replay_of(trace: Trace, rule: str, paid: str | None) -> Callable[[], object]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from benchmarks.plain_reader import Reader
 from benchmarks.recorded import REFERENCE, record, replayed
 from simkit import policies
-from simkit.policies import Outcome, Policy
+from simkit.policies import Outcome, Policy, Sequential
 from traces import Sampler
 from traces.record.pair import Pair, load_pair
 from traces.record.plan import Plan
@@ -55,7 +55,7 @@ class Test(NamedTuple):
 
 
 def ordinary(
-    pair: Pair, prompt: list[int], policy: Policy, plan: Plan, rng: torch.Generator
+    pair: Pair, prompt: list[int], policy: Sequential, plan: Plan, rng: torch.Generator
 ) -> Counts:
     """One run of textbook speculative sampling (Leviathan et al. 2023, Algorithm 1)."""
     target, draft = (Reader(m, pair.vocab_size) for m in (pair.target, pair.draft))
@@ -211,9 +211,15 @@ def _load(target: str, draft: str, prompts: str, n_prompts: int, device: str):
     return pair, rows[:: max(1, len(rows) // n_prompts)][:n_prompts]
 
 
-def _setup(options: argparse.Namespace) -> tuple[Pair, list[Prompt], list[Policy]]:
+def _setup(options: argparse.Namespace) -> tuple[Pair, list[Prompt], list[Sequential]]:
     where = (options.target, options.draft, options.prompts, options.n_prompts, options.device)
-    return *_load(*where), [policies.parse(spec) for spec in options.policy]
+    return *_load(*where), [_chain(spec) for spec in options.policy]
+
+
+def _chain(spec: str) -> Sequential:
+    policy = policies.parse(spec)
+    assert isinstance(policy, Sequential), spec
+    return policy
 
 
 def _sampled(options: argparse.Namespace, k: int) -> list[list[Counts]]:

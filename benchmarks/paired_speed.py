@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 SWEEPS = ("svip(h=0.1:10.0:0.1)", "heuristic(initial=1:40, max_draft=36:40)")
 SEARCHED = ("confidence_adaptive", "rate_optimal")  # a tenth as many turns: they take long
@@ -119,7 +120,7 @@ def maker(positions: int) -> Callable[[str, str], Callable[[], object]]:
     def make(kind: str, what: str) -> Callable[[], object]:
         if kind == "sweep":
             return lambda: sweep_speed.sweep_s(swept, what, 1)
-        policy = policies.parse(replay_speed.SPECS.get(what, what))
+        policy: Any = policies.parse(replay_speed.SPECS.get(what, what))
         small = bool(policy.head) or what in replay_speed.SEARCHING
         if policy.head:
             policy = replace(policy, head="by_start" if what == "pacer" else "by_row")

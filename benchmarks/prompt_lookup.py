@@ -50,7 +50,7 @@ def generated(
     begun: list[tuple[int, int]] = []
     asked = PromptLookupCandidateGenerator.get_candidates
 
-    def noting(self: Any, input_ids: torch.Tensor, **rest: Any) -> Any:
+    def noting(self: Any, input_ids: Any, **rest: Any) -> Any:
         found = asked(self, input_ids, **rest)
         known = input_ids.shape[1]
         begun.append((known - len(prompt.tokens) + 1, found[0].shape[1] - known))

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
-        print(json.dumps(measure(*given.case, given.tokens)))
+        print(json.dumps(measure(given.case[0], given.case[1], given.tokens)))
         return
     print(f"{given.tokens:,} tokens a case\n")
     print("| rule | sequences of | starts/s | drafted | accepted | GB | compiling, s |")

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,7 +91,8 @@ def _generate(pair: Pair, prompts: list[Prompt], plan: Plan) -> torch.Tensor:
     rows = [[0] * n + p.tokens for n, p in zip(pads, prompts, strict=True)]
     mask = [[0] * n + [1] * (width - n) for n in pads]
     sampling = {"do_sample": False} if plan.sampler.greedy else {"do_sample": True, "top_k": 0}
-    return pair.target.generate(
+    generate: Any = pair.target.generate
+    return generate(
         torch.tensor(rows, device=pair.target.device),
         attention_mask=torch.tensor(mask, device=pair.target.device),
         max_new_tokens=plan.max_new_tokens,

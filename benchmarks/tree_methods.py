@@ -66,7 +66,7 @@ def entries(log: pl.DataFrame, tasks: Mapping[int, str]) -> dict[str, dict[str, 
     )
     found: dict[str, dict[str, Entry]] = {}
     for (policy, task), mine in both.group_by("policy", "task", maintain_order=True):
-        tau = mine["tokens_in"].sum() / max(1, mine["step"].sum())
+        tau = int(mine["tokens_in"].sum()) / max(1, int(mine["step"].sum()))
         found.setdefault(str(policy), {})[str(task)] = Entry(mine["x"].to_numpy(), tau)
     for one in found.values():
         parts = list(one.values())
@@ -77,7 +77,7 @@ def entries(log: pl.DataFrame, tasks: Mapping[int, str]) -> dict[str, dict[str, 
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("log", type=Path)
     parser.add_argument("prompts", type=Path, help="of the run, with their tasks")
     args = parser.parse_args()

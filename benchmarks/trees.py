@@ -23,6 +23,7 @@ from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.tree import TreeLayout, Trees
 from simkit.steps.tree import FAMILY as TREES
+from simkit.trees.base import TreePolicy
 
 FIXED = "static([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0]])"
 EAGLE = "eagle2(top_k=10, depth=6, total=60)"
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     base = layout_of(traces.load("reference-trees", "eagle-tree"))
     assert isinstance(base, TreeLayout)
     many, ranks = repeated(base, given.trees), repeated(base, given.ranks, ranks_alone=True)
-    fixed, eagle = policies.parse(FIXED), policies.parse(EAGLE)
+    fixed, eagle = shape(FIXED), shape(EAGLE)
     rows = len(ranks.trees.room)
     fixed_s = least(lambda: TREES.walk(fixed, ranks, 1))
     rate = rows / fixed_s
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     one_s = least(lambda: TREES.walk(eagle, forgotten(many), 1))
     steps = len(TREES.walk(eagle, many, 1))
     print(f"eagle2: {steps:,} steps in {one_s:.3f} s, {steps / one_s:,.0f} a second")
-    sweep = policies.expand(SWEEP)
+    sweep = [policy for policy in policies.expand(SWEEP) if isinstance(policy, TreePolicy)]
     all_s = least(lambda: [TREES.walk(policy, forgotten(many), 1) for policy in sweep], 1)
     shared_s = least(lambda: share(sweep, forgotten(many)), 1)
     print(
@@ -60,10 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(rate < LEAST["fixed"] or steps / one_s < LEAST["eagle2"])
 
 
-def share(sweep: Sequence[policies.Policy], layout: TreeLayout) -> None:
+def shape(spec: str) -> TreePolicy:
+    """A rule of trees."""
+    policy = policies.parse(spec)
+    assert isinstance(policy, TreePolicy)
+    return policy
+
+
+def share(sweep: Sequence[TreePolicy], layout: TreeLayout) -> None:
     """Walk all of them on one layout."""
     for policy in sweep:
-        TREES.walk(policy, layout, 1)  # type: ignore[arg-type]
+        TREES.walk(policy, layout, 1)
 
 
 def least(work: Callable[[], object], repeats: int = _REPEATS) -> float:

@@ -140,10 +140,13 @@ class Replays:
     ) -> Row:
         mine = sums[arm.label]
         ratio = steps_ratio = (None, None, None)
+        judged = None
         if arm.against:
             other = sums[arm.against]
             ratio = _ratio(other.total_s, mine.total_s)
             steps_ratio = _ratio(other.steps, mine.steps)
+            if arm.claim is not None:
+                judged = str(verdict(arm.claim, *ratio, n_prompts=int(some.sum())))
         return Row(
             ablation.name,
             TUNED if tuned else PAPER,
@@ -159,9 +162,7 @@ class Replays:
             *ratio,
             *steps_ratio,
             *arm.printed,
-            None
-            if arm.claim is None
-            else str(verdict(arm.claim, *ratio, n_prompts=int(some.sum()))),
+            judged,
         )
 
 
@@ -180,8 +181,8 @@ def verdict(
         high: likewise.
         n_prompts: that it is over.
     """
-    ends = (None if end is None or math.isnan(end) else end for end in (low, high))
-    return judge(Estimate(ratio, *ends, n_prompts), PREDICTED[claim])
+    low, high = (None if end is None or math.isnan(end) else end for end in (low, high))
+    return judge(Estimate(ratio, low, high, n_prompts), PREDICTED[claim])
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Nodes(ABC):
         states: the draft's (n, H) behind the nodes of the last call; None where it has none.
     """
 
-    alike: ClassVar[bool] = False
+    alike: bool = False
     states: Tensor | None = None
 
     @abstractmethod
