@@ -9,9 +9,9 @@ MOST_LETTERS = 400
 _HEAD, _TAIL = 200, 180  # letters of a longer message that are kept
 
 # Schemes of stores and servers, also of a URL that has lost its slashes or its colon; any other
-# word before ":/" or before user:password@.
+# word before ":/", before user:password@ or before a query.
 STORES = "s3|gs|gcs|abfss?|az|azure|adl|wasbs?|hdfs|viewfs|https?|ftp|ray|hf|redis"
-_OTHER = r"[a-z][a-z0-9+.-]+:(?=/|[^\s:@]+:[^\s@]+@)"
+_OTHER = r"[a-z][a-z0-9+.-]+:(?=[^\w\s@]*[/\\]|[^\s:@]+:[^\s@]+@|[^\s?]+\?[^\s=]+=)"
 _URL = re.compile(rf"(\b(?:{STORES})(?::|(?=//))|{_OTHER})[/\\]*\S+", re.IGNORECASE)
 # Moves the cursor, colours, turns the order of letters, or cannot be written.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

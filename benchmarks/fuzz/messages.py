@@ -20,6 +20,7 @@ _URLS = (
     "fake://bucket/x?token={key}",
     "gs:/user:{key}@bucket/x?sig={key}",
     "https://user:{key}@host/x?sig={key}",
+    "fake:bucket/x?token={key}",
 )
 _PLACES = (
     ("replay", "{url}", "--policy", "fixed(3)"),
@@ -37,6 +38,7 @@ _PLACES = (
     ("attach", "{trace}", "--drafter", "{url}"),
     ("score", "{trace}", "--head", "{url}"),
 )
+_STRAY = ("/", "a" * 5000, "b" * 5000, "\\", "'", '"', "é", "-", ".", "(")
 _MOST_LETTERS = 1000
 
 
@@ -45,7 +47,7 @@ def keys(rng: random.Random, base: Path, work: Path) -> Verdict:
     url = rng.choice(_URLS).format(key=_KEY)
     if rng.random() < 0.3:
         at = rng.randrange(url.index(":") + 1, url.index(_KEY))
-        url = url[:at] + rng.choice(("/", "a" * 5000, "b" * 5000, "\\", "'", "é", "-")) + url[at:]
+        url = url[:at] + rng.choice(_STRAY) + url[at:]
     given = {
         "url": url,
         "trace": base / "sampled",

@@ -108,8 +108,12 @@ def parse(text: str) -> CostModel:
     name = name.strip()
     if name not in PRESETS and ("/" in name or "." in name) and ":" not in name:
         raise CostError(f"{text}: a cost is a name, or a .json, .toml or .parquet file")
-    # The name of a preset is no word of a spec; the part in parentheses is read like any other.
-    spec = specs.parse(f"preset{bracket}{rest}" if ":" in name else text, CostError)
+    if ":" in name and name not in PRESETS:
+        raise _unknown(name)
+    try:  # a preset's name is no word of a spec; what is in parentheses is read like any other
+        spec = specs.parse(f"preset{bracket}{rest}" if name in PRESETS else text, CostError)
+    except CostError as error:
+        raise CostError(str(error).replace("preset(", f"{name}(", 1)) from None
     if spec.ranges():
         raise CostError(f"{text}: {spec.ranges()[0]} is a range; give one value here")
     if spec.args:
@@ -131,12 +135,16 @@ def _read(file: Path) -> CostModel:
         raise CostError(f"{file}: {error}") from None
 
 
+def _unknown(name: str) -> CostError:
+    known = suggest(name, (*COSTS.known(), *PRESETS))
+    return CostError(f"unknown cost model {name!r} ({known})")
+
+
 def _build(name: str, given: Mapping[str, Any]) -> CostModel:
     if name in PRESETS:
         return _build("linear", {**PRESETS[name].arguments, "preset": name, **given})
     if name not in COSTS:
-        known = (*COSTS.known(), *PRESETS)
-        raise CostError(f"unknown cost model {name!r} ({suggest(name, known)})")
+        raise _unknown(name)
     parameters = inspect.signature(COSTS[name]).parameters
     for key in given:
         if key not in parameters:
