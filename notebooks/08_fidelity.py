@@ -139,7 +139,7 @@ run.policies.filter(pl.col("predicted_policy_s") > 0).select(
 
 # %% [markdown]
 # **What it shows.** A rule that looks at each token takes 0.2–0.3 ms a step, and PACER's head with
-# its rule 0.89 ms. The predictions agree, except that `confidence` is predicted a seventh too low.
+# its rule 0.89 ms. The predictions agree, except that `confidence` is predicted a sixth too high.
 # Without that time, PACER's predicted speedup would be 2.13 instead of 2.04, and the others' 1–2%
 # higher. On a pair this small the Python around a call takes longer than its arithmetic.
 #
@@ -168,7 +168,7 @@ elsewhere = elsewhere.with_columns(
 # %% [markdown]
 # **What it shows.** Steps travel from machine to machine, seconds do not: passes of the draft take
 # twice as long there, those of the target 1.4 times. Part of that cancels in a speedup: errors are
-# 0% to 4%, with a median of 3.2%, against 0.9% with the run's own times. But on the slower machine
+# 0% to 4%, with a median of 3.1%, against 0.9% with the run's own times. But on the slower machine
 # a draft pass costs more relative to a target pass. So the two rules with the longest drafts,
 # `fixed(9)` and `heuristic`, are predicted 3–4% too slow, and the others up to 4% too fast. The
 # heuristic, measured as the fastest, is predicted fourth. Time a pair on the machine where it will

@@ -74,10 +74,10 @@ expensive.frame.select(shown)
 # %% [markdown]
 # **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none.
 # With one request, one token has 1.10 ±0.03, three have 1.07 ±0.06, and seven 0.83 ±0.11. With 16,
-# only one token gains, 1.03 ±0.01. With 64, all fixed lengths lose: one token has 0.84 ±0.02, three
-# have 0.78 ±0.03. `ema` stops drafting there and does not differ measurably from none. `goodput`
-# decides by a linear fit to the times. With 64 it still drafts one token, and is as slow as
-# `static(1)`.
+# one token is the only fixed length that gains, 1.03 ±0.01. With 64, all fixed lengths lose: one
+# token has 0.84 ±0.02, three have 0.78 ±0.03. `ema` stops drafting there and does not differ
+# measurably from none. `goodput` decides by a linear fit to the times. It gains with one request
+# and with 16; with 64 it still drafts one token, and is as slow as `static(1)`.
 
 # %% [markdown]
 # ## Who wins where: drafters
@@ -128,8 +128,8 @@ figures.load_timeline(study, cost=COST)
 
 # %% [markdown]
 # **What it shows.** Before the burst `ema` verifies three tokens a request, `by_batch` three to
-# five, and `budget` five to six. In the burst `budget` verifies about four, `by_batch` one, and
-# `ema` none. Drafts still pay with 64 requests in flight, so `ema`'s batch stays full about a
+# five, and `budget` five to six. In the burst `budget` verifies three to four, `by_batch` one,
+# and `ema` none. Drafts still pay with 64 requests in flight, so `ema`'s batch stays full about a
 # second longer.
 
 # %% [markdown]

@@ -82,7 +82,7 @@ simkit.replay(parallel.trace, arms, cost=ATLAS).frame.select(*shown, "speedup_lo
 # target alone (0.97), while eight nodes on three levels are faster than the chain (1.37 against
 # 1.25; tuned on other prompts, as below, 1.33 against 1.23). At the H200's times PARD-2, which
 # drafts all levels in one pass, does best with 60 nodes: 1.66. Chains of three and eight tokens
-# have 1.20 and 1.22, and `prophet`, the fastest possible chain, 1.51. So a tree can be faster than
+# have 1.19 and 1.22, and `prophet`, the fastest possible chain, 1.51. So a tree can be faster than
 # any chain.
 
 # %% [markdown]
@@ -101,7 +101,7 @@ figures.tree_exits(Study(traces.load(TRACE + "-sampled", "eagle-tree")))
 # **What it shows.** If EAGLE-2's shape is tuned, the early exit makes it 1.03 [1.01, 1.05] times as
 # fast, and 1.02 [0.99, 1.07] at temperature 1. With 60 nodes it gains more (1.28 [1.12, 1.48]),
 # because 60 are too many here. On math, where most tokens are accepted, it is slower (0.89 [0.81,
-# 0.97]).
+# 0.99]).
 #
 # **The paper's.** At temperature 1 the paper has 1.02 to 1.06 on average over six tasks. **The sign
 # agrees**, but with eight prompts 1.02 and 1 do not differ measurably.
