@@ -173,6 +173,8 @@ def gallery(folder: Path, only: Collection[str]) -> None:
     study = Study("smollm2-sampled")
     for name in HEADLINES:
         picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
+    long = FIGURES["text_position"].under(Study("smollm2-long"), None)
+    picture(long, folder.parent / "smollm2-long.png")
     text = json.dumps(in_form(), ensure_ascii=False, indent=1) + "\n"
     write_atomic(folder.parent / "_data" / "tables.json", text.encode())
 
