@@ -7,8 +7,8 @@
 #
 # From every position, the trace has all nodes that EAGLE-2's beams of 1 to 10 nodes and 8 levels
 # can ask for, and those along the output. So a replay of any such tree, of any fixed tree and of
-# any early exit is exact. A toy EAGLE layer made the drafts, for 16 greedy outputs of up to 64 tokens, so
-# intervals are wide.
+# any early exit is exact. A toy EAGLE layer made the drafts, for 16 greedy outputs of up to 64
+# tokens, so intervals are wide.
 
 # %%
 import polars as pl
