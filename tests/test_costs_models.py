@@ -187,6 +187,7 @@ def test_measured_chooses_an_engine():
         ((("draft", 2, 10, 0.1), BASE[1]), "no samples of draft passes over one token"),
         ((*BASE, ("target", 1, 10, 0.0)), "seconds is 0.0"),
         ((*BASE, ("draft", 1, 10, float("nan"))), "seconds is nan"),
+        ((*BASE, ("target", 1, 20, 1e200)), r"a sample of target took 1e\+200 seconds"),
     ],
 )
 def test_measured_refuses_samples_that_do_not_do(rows, message):
@@ -232,6 +233,9 @@ def test_specs():
         ("pearl:llama2-7b-70b(head_s=1", r"^'pearl:llama2-7b-70b\(head_s=1' is not of the form"),
         ("pearl:llama2-7b-70b(1)", "arguments by name"),
         ("fake:(x?token=1", "unknown cost model 'fake:'"),
+        ("measured(engine=3)", "measured: engine must be a text, not 3"),
+        ("measured(dips=1)", "measured: dips must be true or false, not 1"),
+        ("measured(batch_size=1000001)", "at most a million, not 1000001"),
         ("nowhere.json", "nowhere.json: cannot be read: No such file"),
         ("traces/nowhere.csv", "a cost is a name, or a .json, .toml or .parquet file"),
     ],
@@ -327,3 +331,8 @@ def test_communication_that_is_given_counts_in_every_batch():
     assert [times.of_batch(size).communication() for size in (1, 2, 3, 4)] == [0.5] * 4
     timed = measured(*rows, tables=both)
     assert [timed.of_batch(size).communication() for size in (1, 2, 3, 4)] == [0.001] * 4
+
+
+def test_whole_numbers_of_seconds_do_not_overflow():
+    paid = costs.Linear(draft_s=1, target_s=1, target_per_token_s=10**18)
+    assert paid.verify(np.array([100]), np.array([0]))[0] == pytest.approx(1e20)

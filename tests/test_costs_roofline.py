@@ -165,7 +165,7 @@ def test_constants():
         ("roofline", r"needs bandwidth_bytes_per_s or a device \(a100, "),
         ("roofline(bandwidth_bytes_per_s=1)", "needs rate_flops_per_s or a device"),
         ("roofline(device=h20)", r"has no 'h20' \(did you mean h200\?\)"),
-        ("roofline(device=3)", r"has no 3 \(known"),
+        ("roofline(device=3)", "device must be a text, not 3"),
         ("roofline(device=h200, target=llama2-7)", r"'llama2-7' \(did you mean llama2-7b\?\)"),
         ("roofline(device=h200, rate_flops_per_s=0)", "rate_flops_per_s must be a number > 0"),
         ("roofline(device=h200, layer_s=-1)", "roofline: layer_s must be a number >= 0, not -1"),

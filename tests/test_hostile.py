@@ -4,17 +4,25 @@ import inspect
 import re
 import typing
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from commands import run as said
 from trace_files import rewrite
 
 import simkit
-from simkit import serving
+import traces
+from simkit import policies, serving
 from simkit.cli import _HELP, function_of
 from simkit.cli.tables import csv_cell
 from simkit.costs import Linear
+from simkit.costs.registry import COSTS
+from simkit.policies.registry import POLICIES
+from simkit.serving.controllers import CONTROLLERS
+from simkit.trees.base import TreePolicy
+from traces.attach import registry as drafters
 from traces.errors import UserError
+from traces.subset import select
 from traces.synthetic import iid
 from traces.writer import save
 
@@ -220,3 +228,65 @@ def test_no_argument_breaks_a_function(name, small):
             assert not isinstance(value, bool | str | list | dict), (name, value)
             # A limit that is infinite is none.
             assert abs(value) < float("inf") or name.startswith("limit"), name
+
+
+ARGUMENTS = (
+    *(3, -1, 0, -0.5, 1e300, float("nan"), 10**17, 2**63, 10**25, True, None, "", "word"),
+    *((1,), (2**63,), ((1, 2),), ((0,), (2**63,)), ((1, (1, 2**63)),), [1, "b"], {"a": 1}),
+)
+GIVEN = {
+    "linear": {"draft_s": 1, "target_s": 10, "target_per_token_s": 0.1},
+    "roofline": {"device": "h100"},
+    "atlas": {"target": "llama-3.1-8b", "draft": "qwen2.5-0.5b"},
+    "static": {"length": 3},
+    "off_above": {"length": 3, "batch": 2},
+    "prophet": {"max_draft": 3},
+} | {name: {"policy": policies.parse("fixed(3)")} for name in ("each", "all_stopped", "batch_mean")}
+
+
+def proposed(trace, drafter):
+    """A draft of a rule that needs tokens alone."""
+    if hasattr(drafter, "propose") and not getattr(drafter, "tree", False):
+        tokens = np.arange(40, dtype=np.int32) % 5
+        drafter.propose(tokens, 10, np.zeros(0, np.int32), 5, drafter.memory())
+
+
+USES = {
+    "cost": (COSTS, lambda trace, cost: simkit.replay(trace, ["fixed(2)", "pearl(2)"], cost)),
+    "policy": (POLICIES, lambda trace, policy: simkit.replay(trace, [policy])),
+    "controller": (
+        CONTROLLERS,
+        lambda trace, one: serving.serve(trace, one, COST_OBJECT, **{**SERVED, "workers": 1}),
+    ),
+    "drafter": (None, proposed),
+}
+RULES = [
+    *((kind, name) for kind, (known, _) in USES.items() if known for name in known.known()),
+    *(("drafter", name) for name in drafters.BUILT_IN),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A few prompts with all columns, times and scores; and with trees."""
+    whole = traces.load("reference")
+    return select(whole, range(0, 128, 32), latency=whole.latency()), traces.load(
+        "reference-trees", "eagle-tree"
+    )
+
+
+@pytest.mark.parametrize(("kind", "name"), RULES)
+def test_no_argument_breaks_a_rule(kind, name, recorded):
+    """Each is refused in words where it is made or used, or gives a result."""
+    known, use = USES[kind]
+    made = known[name] if known else drafters.get(name)
+    given = GIVEN.get(name, {}) if kind in ("cost", "controller") else {}
+    trace = recorded[issubclass(made, TreePolicy)]
+    for argument in inspect.signature(made).parameters:
+        for value in ARGUMENTS:
+            try:
+                use(trace, made(**{**given, argument: value}))
+            except UserError as error:
+                assert len(str(error)) <= 400
+            except TypeError as error:
+                assert "missing" in str(error), (argument, value)

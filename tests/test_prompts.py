@@ -103,6 +103,9 @@ def test_what_is_not_read_is_named_once(tmp_path):
         read_prompts(file, tokenizer(), len(WORDS))
     message = f"{file}, line 1 and 2 more: not read: category, question_id"
     assert [str(one.message) for one in said] == [message]
+    file.write_text(json.dumps({"prompt": "hi", "id\u00a0": 1}))
+    with pytest.warns(SimkitWarning, match=r"line 1: not read: 'id\\xa0'$"):
+        read_prompts(file, tokenizer(), len(WORDS))
 
 
 @pytest.mark.parametrize(

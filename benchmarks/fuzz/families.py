@@ -237,7 +237,8 @@ def prompts(rng: random.Random, base: Path, work: Path) -> Verdict:
             found = read_prompts(file, _Letters(), _VOCABULARY)
         except UserError as problem:
             return judge.refusal(problem)
-    if (unread := plain.unread(file)) and not any(unread in str(one.message) for one in said):
+    unread, notes = plain.unread(file), " ".join(str(one.message) for one in said)
+    if unread and unread not in notes and ascii(unread) not in notes:
         raise FaultError("wrong number", f"nothing is said of {unread}, which is not read")
     if any(not 0 <= token < _VOCABULARY for prompt in found for token in prompt.tokens):
         raise FaultError("wrong number", "a token outside of the vocabulary")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simkit.costs.base import CostModel, Times
-from simkit.costs.constants import check_batch, check_times
+from simkit.costs.constants import check_fields
 from simkit.costs.measured import times_of
 from simkit.costs.registry import register
 from simkit.costs.timed_models import TimedModels
@@ -63,8 +63,7 @@ class Atlas(CostModel):
     source = "the latency atlas, docs/costs.md"
 
     def __post_init__(self) -> None:
-        check_times(self)
-        check_batch(self.name, self.batch_size)
+        check_fields(self)
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`; nothing of the trace is read."""

@@ -10,6 +10,7 @@ from simkit.errors import CostError
 from traces.drafters.passes import FORMS, Form
 
 _LARGEST = 10**300  # of whole numbers: a float holds no more
+_MOST = 10**6  # sequences, and whole seconds that stay whole: their products fit 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Constants:
     parallel: Form = "kept"
 
     def __post_init__(self) -> None:
-        check_times(self)
+        check_fields(self)
 
     def overhead(self) -> float:
         """See `Times`."""
@@ -67,34 +68,48 @@ class Constants:
         return self.communication_s
 
 
-def check_times(cost: Any) -> None:
-    """Check a cost's `parallel`, and its fields that are seconds: `…_s`, but not rates, `…_per_s`.
+def check_fields(cost: Any) -> None:
+    """Check a cost's texts, flags, `batch_size` and `parallel`, and its fields that are seconds.
+
+    Seconds are `…_s`, but not rates, `…_per_s`. Large whole numbers of them become floats: products
+    with whole numbers of tokens would overflow.
 
     Raises:
-        CostError: one is negative or not finite (None passes where it is the default), or there is
-            no such form of the pass that yields a whole draft.
+        CostError: a time is negative or not finite, or another field is not of its kind (None
+            passes where it is the default).
     """
+    name = getattr(cost, "name", type(cost).__name__)
     for field in fields(cost):
         value = getattr(cost, field.name)
-        if not field.name.endswith("_s") or field.name.endswith("_per_s"):
-            continue
         if value is None and field.default is None:
             continue
+        kind, ours = str(field.type).removesuffix(" | None"), f"{name}: {field.name}"
+        if kind == "str" and not isinstance(value, str):
+            raise CostError(f"{ours} must be a text, not {value!r}")
+        if kind == "bool" and not isinstance(value, bool):
+            raise CostError(f"{ours} must be true or false, not {value!r}")
+        if field.name == "batch_size":
+            check_batch(name, value)
+        if not field.name.endswith("_s") or field.name.endswith("_per_s"):
+            continue
         if not (is_number(value) and value >= 0):
-            raise CostError(f"{cost.name}: {field.name} must be a number >= 0, not {value!r}")
+            raise CostError(f"{ours} must be a number >= 0, not {value!r}")
+        if value > _MOST:
+            object.__setattr__(cost, field.name, float(value))
     if cost.parallel not in FORMS:
         known = ", ".join(FORMS)
-        raise CostError(f"{cost.name}: parallel must be one of {known}, not {cost.parallel!r}")
+        raise CostError(f"{name}: parallel must be one of {known}, not {cost.parallel!r}")
 
 
 def check_batch(cost: str, batch: Any) -> None:
     """Refuse what is no number of sequences in a pass.
 
     Raises:
-        CostError: it is no whole number, or below 1.
+        CostError: it is no whole number, below 1 or above a million.
     """
-    if type(batch) is not int or not 1 <= batch < _LARGEST:
-        raise CostError(f"{cost}: batch_size must be an integer >= 1, not {batch!r}")
+    if type(batch) is not int or not 1 <= batch <= _MOST:
+        most = " and at most a million" if type(batch) is int and batch > _MOST else ""
+        raise CostError(f"{cost}: batch_size must be an integer >= 1{most}, not {batch!r}")
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.costs.base import CostModel, Model, Times
-from simkit.costs.constants import Constants, check_batch
+from simkit.costs.constants import Constants
 from simkit.costs.experts import experts_of, unknown
 from simkit.costs.presets import PRESETS, models_of
 from simkit.costs.registry import register
@@ -82,9 +82,6 @@ class Linear(Constants, CostModel, Times):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.draft_per_step, bool):
-            raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
-        check_batch(self.name, self.batch_size)
         if self.timed is not None and not isinstance(self.timed, TimedModels):
             raise CostError("linear: only a cost's file can name the models that were timed")
         if self.preset and self.preset not in PRESETS:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
-from simkit.costs.constants import check_times
+from simkit.costs.constants import check_fields
 from simkit.costs.grid import Grid, Mixed, median
 from simkit.costs.registry import register
 from simkit.costs.timed_models import TimedModels, of_samples
@@ -84,7 +84,7 @@ class Measured(CostModel):
     source = "simkit latency, simkit live"
 
     def __post_init__(self) -> None:
-        check_times(self)
+        check_fields(self)
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -128,6 +128,7 @@ def times_of(
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
 FEWEST_ROUNDS = 3  # of samples, from which on their spread can be taken
+_SHORTEST_S, _LONGEST_S = 1e-15, 1e15  # of a sample: beyond them squares leave a float
 _NONE = np.empty((4, 0))
 _CONSTANTS = ("overhead", "proposal", "policy:", "head:", "resample", "communication")
 
@@ -152,7 +153,7 @@ def _cells(table: pa.Table) -> dict[str, np.ndarray]:
     names = np.array(table["component"].to_pylist(), object)
     found = {name: values[:, names == name] for name in sorted(set(names))}
     for name, given in found.items():
-        bad = given[2, ~((given[2] > 0) & np.isfinite(given[2]))]
+        bad = given[2, ~((given[2] >= _SHORTEST_S) & (given[2] <= _LONGEST_S))]
         if bad.size:
             raise CostError(f"a sample of {name} took {bad[0]} seconds")
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.costs.base import ByPasses, CostModel, Model, Times
-from simkit.costs.constants import Constants, check_batch, check_times, is_number
+from simkit.costs.constants import Constants, check_batch, check_fields, is_number
 from simkit.costs.experts import experts_of, unknown
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
@@ -75,16 +75,13 @@ class Roofline(Constants, CostModel):
     source = "config.json of the models, figures of the device's vendor"
 
     def __post_init__(self) -> None:
-        check_times(self)
+        check_fields(self)
         for key in ("bandwidth_bytes_per_s", "rate_flops_per_s"):
             value = getattr(self, key)
             if value is None and self.device is None:
                 raise CostError(f"roofline needs {key} or a device ({', '.join(DEVICES)})")
             if value is not None and not (is_number(value) and value > 0):
                 raise CostError(f"roofline: {key} must be a number > 0, not {value!r}")
-        check_batch(self.name, self.batch_size)
-        if not isinstance(self.experts, bool):
-            raise CostError(f"roofline: experts must be true or false: {self.experts}")
         if self.experts and (self.target or self.batch_size > 1):
             raise CostError(
                 "roofline: the experts of a trace are those of its own target, one sequence a pass:"

@@ -37,6 +37,11 @@ class _Argument(NamedTuple):
     numbers: Numbers | None
 
 
+def is_whole(value: Any, least: int = 0, most: int = _MOST) -> bool:
+    """Whether it is a whole number in [least, most]."""
+    return type(value) is int and least <= value <= most
+
+
 def as_it_is(value: Any) -> Any:
     """A number of a rule that is the argument itself."""
     return value

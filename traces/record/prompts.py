@@ -135,7 +135,8 @@ def _tell(rows: list[PromptRow], prompts: list[Prompt], tokenizer: Any) -> None:
     known = {*_CUT, *_NAMES, *_TEMPLATE_NAMES, *_ORIGIN_NAMES}
     if unread := sorted({name for row in rows for name in row.value} - known):
         where = _first([row.where for row in rows if row.value.keys() - known])
-        warn(f"{where}: not read: {', '.join(unread)}")
+        names = (name if name == " ".join(name.split()) else ascii(name) for name in unread)
+        warn(f"{where}: not read: {', '.join(names)}")
     doubled = [
         row.where for row, p in zip(rows, prompts, strict=True) if _doubles_bos(p.tokens, tokenizer)
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import Numbers, real_number, whole_number
+from simkit.policies.arguments import Numbers, is_whole, real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots, View, register
 from traces.specs import render
 
@@ -127,7 +127,7 @@ class Schedule(ByLength):
 
     lengths: tuple[tuple[int, int], ...] = ((4, 4), (8, 2), (32, 1))
     gate: float = real_number(0.0, 0)
-    window: int = whole_number(16, 1)
+    window: int = whole_number(16, 1, 10**6)
 
     name = "schedule"
     source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate (#7283)"
@@ -168,7 +168,9 @@ def _rows(name: str, table: Any, width: int) -> tuple[tuple[int, ...], ...]:
     if not isinstance(table, tuple) or not table:
         raise PolicyError(f"{name}: give rows {what}, not {table!r}")
     for row in table:
-        whole = isinstance(row, tuple) and all(type(x) is int for x in row)
+        whole = isinstance(row, tuple) and all(map(is_whole, row))
         if not whole or len(row) != width:
-            raise PolicyError(f"{name}: {row!r} is no row {what} of whole numbers")
+            raise PolicyError(
+                f"{name}: {row!r} is no row {what} of whole numbers from 0 to 2³¹ − 1"
+            )
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import real_number, whole_number
+from simkit.policies.arguments import is_whole, real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots, View, register
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ DOWN = ((1, -0.25), (8, 0.0), (32, 0.0), (64, 0.0))  # beside these candidates
 UNNAMED = -0.25  # the same of slots that a configuration does not give one
 CAPTURED = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8))
 """Sizes that SGLang captures for speculation (`_generate_decode_cuda_graph_batch_sizes`)."""
+_LARGEST = 10**6  # batch: a table has a row for each up to the largest that is named
 _AT, _EMA, _COUNT, _WIDTH = 0, 1, 2, 3  # of a slot: index of its candidate, average, batches
 
 
@@ -139,18 +141,21 @@ class Ema(ByLength):
                     f"ema: candidates are {{batch: [lengths]}} of whole numbers, not {slot!r}"
                 )
         batches = [batch for batch, _ in self.candidates]
-        if not batches or sorted(set(batches)) != batches or batches[0] < 1:
-            raise PolicyError("ema: candidates need batches from 1 on, ascending, each once")
+        if not batches or sorted(set(batches)) != batches or not _are_batches(batches):
+            raise PolicyError(
+                "ema: candidates need batches from 1 to a million, ascending, each once"
+            )
         for row in self.down if isinstance(self.down, tuple) else [None]:
             pair = isinstance(row, tuple) and len(row) == 2
-            if not pair or not all(isinstance(x, int | float) for x in row):  # type: ignore[union-attr]
+            if not pair or not all(isinstance(x, int | float) and abs(x) < 1e300 for x in row):  # type: ignore[union-attr]
                 raise PolicyError(f"ema: down is {{batch: number}}, not {row!r}")
             if row[0] not in batches and self.down != DOWN:  # type: ignore[index]
                 raise PolicyError(f"ema: down names {row[0]}, which is no key of candidates")  # type: ignore[index]
         sizes = self.captured if isinstance(self.captured, tuple) else (0,)
-        whole = all(type(size) is int and size > 0 for size in sizes)
-        if not whole or list(sizes) != sorted(set(sizes)):
-            raise PolicyError("ema: captured are whole numbers from 1 on, ascending, each once")
+        if not _are_batches(sizes) or list(sizes) != sorted(set(sizes)):
+            raise PolicyError(
+                "ema: captured are whole numbers from 1 to a million, ascending, each once"
+            )
 
     @property
     def max_draft(self) -> int:  # type: ignore[override]
@@ -202,5 +207,8 @@ def _slots(batches: list[int], captured: tuple[int, ...]) -> np.ndarray:
 def _is_slot(slot: Any) -> bool:
     if not (isinstance(slot, tuple) and len(slot) == 2 and isinstance(slot[1], tuple) and slot[1]):
         return False
-    numbers = (slot[0], *slot[1])
-    return all(type(x) is int and x >= 0 for x in numbers)
+    return all(map(is_whole, (slot[0], *slot[1])))
+
+
+def _are_batches(sizes: Sequence[Any]) -> bool:
+    return all(is_whole(size, 1, _LARGEST) for size in sizes)
