@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from traces.did_you_mean import missing
 
 if TYPE_CHECKING:
-    from simkit import costs, policies, serving
+    from simkit import costs, live, policies, serving
+    from simkit.attaching import attach
+    from simkit.fidelity.calibration import calibrate
     from simkit.policies import policy
     from simkit.recording import record
     from simkit.serving import Served, serve
@@ -20,7 +22,10 @@ __all__ = [
     "Served",
     "Sweep",
     "Tuned",
+    "attach",
+    "calibrate",
     "costs",
+    "live",
     "policies",
     "policy",
     "record",
@@ -31,8 +36,10 @@ __all__ = [
     "tune",
 ]
 
-_MODULES = ("costs", "policies", "serving")
+_MODULES = ("costs", "live", "policies", "serving")
 _HOMES = {
+    "attach": "attaching",
+    "calibrate": "fidelity.calibration",
     "policy": "policies",
     "record": "recording",
     "Served": "serving",

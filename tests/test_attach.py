@@ -545,3 +545,18 @@ def test_a_drafter_of_a_bundled_trace_has_a_path(capsys, monkeypatch):
     assert "reference/drafters/sufix" in refused(capsys, "info", "reference/drafters/sufix")
     monkeypatch.chdir(load("reference/drafters/suffix").path)
     assert load(".").hash == load("reference", "suffix").hash
+
+
+def test_from_python_it_is_that_of_the_command(root, tmp_path):
+    """The same files, under any name; prompts are counted; what is wrong is said."""
+    trace, told = fresh(root, tmp_path), []
+    assert simkit(["attach", trace, "--drafter", "ngram(length=4)"]) == 0
+    mine = toolkit.attach(trace, "ngram(length=4)", "mine", progress=lambda *n: told.append(n))
+    assert told[-1] == (mine.n_sequences, mine.n_sequences)
+    names = [file.name for file in (trace / "drafters" / "ngram").glob("*/*.parquet")]
+    same = filecmp.dircmp(trace / "drafters" / "ngram", trace / "drafters" / "mine")
+    assert names and not (same.left_only or same.right_only)
+    theirs = toolkit.replay(load(trace, "ngram"), "fixed(3)").records()
+    assert toolkit.replay(mine, "fixed(3)").records() == theirs
+    with pytest.raises(DrafterError, match="did you mean ngram"):
+        toolkit.attach(trace, "ngramm")

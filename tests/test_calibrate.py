@@ -14,14 +14,16 @@ from commands import refused, run
 from pair_folders import pair, pair_folder, simkit
 
 import traces
-from simkit.cli import running
-from simkit.cli.calibrate import _prompts
 from simkit.costs import Measured
+from simkit.errors import LiveError
 from simkit.fidelity import calibrate as calibrate_rules
+from simkit.fidelity import calibration
+from simkit.fidelity.calibration import prompts_of
 from simkit.live.log import read
 from simkit.policies import RateOptimal
 from simkit.simulator import replay
 from traces.conditions import conditions
+from traces.errors import UserError
 from traces.record.pair import load_pair
 from traces.trace import DATA, load
 from traces.validate import validate
@@ -115,7 +117,7 @@ def test_the_package_s_own_samples_stay(folder, capsys):
 
 def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
     read_them = []
-    monkeypatch.setattr(running, "load_heads", lambda heads: read_them.append(heads) or {})
+    monkeypatch.setattr(calibration, "load_heads", lambda heads: read_them.append(heads) or {})
     options = ["--head", "x.safetensors", "--policy", "svip(h=1)", "-o", tmp_path / "cost.parquet"]
     assert simkit(calibrate(folder, folder / "trace", *options)) == 0
     assert read_them == [["x.safetensors"]]
@@ -149,7 +151,7 @@ def test_prompts_are_taken_from_the_shortest_to_the_longest(lengths, prompts, ch
     """Else no pass is timed behind a context as long as the trace's longest."""
     table = pa.table({"sequence": list(range(len(lengths))), "n_prompt": lengths})
     there = SimpleNamespace(n_sequences=len(lengths), sequences=table)
-    assert _prompts(there, prompts, rounds=1) == chosen
+    assert prompts_of(there, prompts, rounds=1) == chosen
 
 
 def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, capsys):
@@ -203,3 +205,26 @@ def test_a_function_is_timed_in_a_running_decoder(folder, tmp_path):
     result = replay(there, unsure, cost)
     assert result.rule_times["unsure"].how == "measured in running decoders"
     assert result.rule_times["unsure"].seconds > 0
+
+
+def test_from_python_it_is_that_of_the_command(folder, tmp_path):
+    """The same components, into the trace or a file; all outputs are counted; files are checked."""
+    given = {"n_prompts": 4, "rounds": 1, "threads": 1, "policy": ["svip(h=1)"]}
+    trace = shutil.copytree(folder / "trace", tmp_path / "trace")
+    models = [str(folder / "target"), str(folder / "draft")]
+    file, told = tmp_path / "cost.parquet", []
+    heard = {"out": file, "progress": lambda *one: told.append(one)}
+    cost = calibration.calibrate(trace, *models, **given, **heard)
+    assert cost == Measured(file=str(file)) and told[-1] == (len(told), len(told))
+    assert calibration.calibrate(trace, *models, **given) == Measured()
+    more = ["--policy", "svip(h=1)", "-o", tmp_path / "command.parquet"]
+    assert simkit(calibrate(folder, trace, *more)) == 0
+    found = [
+        set(pq.read_table(one)["component"].to_pylist())
+        for one in (file, trace / "latency.parquet", tmp_path / "command.parquet")
+    ]
+    assert found[0] == found[1] == found[2] >= {"draft", "target", "policy:svip", "overhead"}
+    with pytest.raises(LiveError, match=r"out=x.csv: must be a .parquet file"):
+        calibration.calibrate(trace, *models, out="x.csv")
+    with pytest.raises(UserError, match="comes with the package"):
+        calibration.calibrate("reference", *models)

@@ -317,6 +317,30 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
             add_file(place, spans.FILE, labels, is_held=True)
 
 
+def folder_to_write(
+    trace: Trace, given: str | Path, instead: str = "write a copy with simkit thin and name that"
+) -> Path:
+    """The folder of a trace that something is put into; not the package's own, given by its name.
+
+    Args:
+        trace: whose it is.
+        given: its name, or its folder.
+        instead: what may be done of the package's own.
+
+    Raises:
+        TraceError: it is that.
+    """
+    if trace.path is not None:
+        stores.refuse_copy(trace.path)
+    folder, path = Path(given), (trace.recording or trace).path
+    if path not in (None, folder):  # found by its name
+        raise TraceError(
+            f"{given}: comes with the package, which is not written to; {instead}. To change"
+            f" it anyway, give its folder: {path}"
+        )
+    return trace.path or folder
+
+
 def add_file(path: str | Path, name: str, table: pa.Table, is_held: bool = False) -> None:
     """Add a table to a finished trace, or replace it ("latency.parquet", "scores/NAME.parquet").
 

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity.run import LivePlan
-    from simkit.heads.files import Head
-    from simkit.live.settings import DecoderSettings
-    from simkit.policies import Sequential, Setting
-    from traces.trace import Trace
-
-FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
-"""The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
-
 
 TimedPolicies = Annotated[
     list[str] | None,
@@ -92,10 +84,12 @@ def calibrate(
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.places import announce, destination, folder_to_write
-    from simkit.cli.running import PairNames, decoded, files_of, load_heads
-    from simkit.fidelity.run import LivePlan, check_recorded
+    from simkit.cli.places import announce, destination
+    from simkit.cli.running import PairNames, decoded, files_of
+    from simkit.fidelity.calibration import planned
+    from simkit.fidelity.run import check_recorded
     from traces.trace import load
+    from traces.writer import folder_to_write
 
     there = load(trace, drafter)
     check_recorded(there)
@@ -104,10 +98,7 @@ def calibrate(
     _check_log(log)
     written = [("--log", log), ("-o", out if kind == "file" else None)]
     check_apart(written, [trace, target, draft, *files_of(head)])
-    chosen = _prompts(there, n_prompts, rounds)
-    heads = load_heads(head)
-    settings, rules = _timed(there, trace, policy, heads, max_new_tokens)
-    plan = LivePlan(tuple(rules), (), chosen, rounds)
+    plan, settings, heads = planned(there, policy, head, n_prompts, rounds, max_new_tokens)
     names = PairNames(target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
     passes = decoded(there, plan, settings, heads, names, threads, turns, log)
@@ -122,27 +113,6 @@ def _check_log(log: Path | None) -> None:
         if log.suffix != ".parquet":
             raise LiveError(f"--log {log}: must be a .parquet file")
         check_option("--log", log)
-
-
-def _timed(
-    there: Trace,
-    trace: str,
-    policy: list[str] | None,
-    heads: dict[str, Head],
-    max_new_tokens: int | None,
-) -> tuple[DecoderSettings, list[Sequential]]:
-    """How to decode, and the policies whose rules are timed."""
-    from simkit.cli.running import choose
-    from simkit.heads.files import check_fits
-    from simkit.live.settings import DecoderSettings
-    from simkit.simulator import arguments
-
-    for given_head in heads.values():
-        check_fits(given_head, there.manifest, trace)
-    settings = DecoderSettings.of(there, max_new_tokens=_budget(there, max_new_tokens))
-    setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
-    common = heads, settings, setting
-    return settings, choose(policy, *common) if policy else _rules(*common)
 
 
 def _keep(passes: pa.Table, plan: LivePlan, out: Path, kind: str) -> None:
@@ -171,69 +141,6 @@ def _warn_of_few(prompts: int) -> None:
             " lengths differ",
             file=sys.stderr,
         )
-
-
-def _budget(trace: Trace, wanted: int | None) -> int:
-    from simkit.errors import LiveError
-
-    most = trace.max_new_tokens
-    if wanted is not None and not 1 <= wanted <= most:
-        raise LiveError(f"--max-new-tokens must be from 1 to the trace's {most}, not {wanted}")
-    return wanted or most
-
-
-def _rules(heads: dict[str, Head], settings: DecoderSettings, setting: Setting) -> list[Sequential]:
-    """The policies that look at drafted tokens, as they are by default, and can run live.
-
-    Raises:
-        HeadError: a head that was given does not go with its policy.
-    """
-    from simkit import policies
-    from simkit.cli.running import check_read, make_ready
-    from simkit.errors import HeadError
-    from traces.errors import UserError
-
-    found = []
-    for name in policies.chains():
-        try:
-            policy = make_ready(policies.get(name)(), heads, settings, setting)
-        except HeadError:
-            raise
-        except UserError:  # no head for it, say, or none of the columns that it is fitted to
-            continue
-        if policy.columns(settings.sampler):
-            found.append(policy)
-    check_read(heads, found)
-    return found
-
-
-def _prompts(trace: Trace, n_prompts: int, rounds: int) -> tuple[int, ...]:
-    """Indices of the prompts to decode: from the shortest to the longest, at even ranks.
-
-    So passes are timed behind contexts as long as the trace's. Sizes, and the numbers of the
-    trace's prompts, are checked.
-
-    Raises:
-        LiveError: a size is out of range; or the trace's prompts are not numbered by their index,
-            by which rules that are fitted to a trace find a prompt.
-    """
-    import numpy as np
-
-    from simkit.errors import LiveError
-
-    n = trace.n_sequences
-    if rounds < 1:
-        raise LiveError(f"--rounds must be at least 1, not {rounds}")
-    if n_prompts < 1:
-        raise LiveError(f"--n-prompts must be at least 1, not {n_prompts}")
-    if n_prompts > n:
-        raise LiveError(f"--n-prompts {n_prompts}: the trace has only {n}")
-    if trace.sequences["sequence"].to_pylist() != list(range(n)):
-        raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
-    by_length = np.argsort(trace.sequences["n_prompt"].to_numpy(), kind="stable")
-    return tuple(
-        sorted(int(k) for k in by_length[np.linspace(0, n - 1, n_prompts).round().astype(int)])
-    )
 
 
 def _show(samples: pa.Table) -> None:

@@ -16,9 +16,9 @@ def detach(
     ],
 ) -> None:
     """Remove a drafter that was attached to a trace, with its times."""
-    from simkit.cli.places import folder_to_write
     from traces.attach.run import detach as run
     from traces.trace import load
+    from traces.writer import folder_to_write
 
     there = load(trace)
     folder_to_write(there, trace)

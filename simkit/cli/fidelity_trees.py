@@ -100,8 +100,9 @@ def decoded_trees(
         heads: as --head names them.
         file: of the log.
     """
-    from simkit.cli.running import load_alone, load_heads, measured, must_fit
+    from simkit.cli.running import load_alone, measured, must_fit
     from simkit.fidelity import run
+    from simkit.live.chosen import load_heads
     from simkit.live.rotation import use_threads
     from simkit.live.tree_arms import TreeBench, load_network
     from traces.record.drafters.target import check_target

@@ -114,10 +114,10 @@ def _destination(
     out: Path | None, trace: Path | None, drafter: str | None
 ) -> tuple[Path | None, Path | None]:
     """Where the log goes, and the folder of its trace; found out before anything is measured."""
-    from simkit.cli.places import folder_to_write
     from simkit.errors import LiveError
     from traces.outputs import check_room
     from traces.trace import load
+    from traces.writer import folder_to_write
 
     if out and trace:
         raise LiveError("give -o or --trace, not both")

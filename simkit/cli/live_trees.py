@@ -95,7 +95,7 @@ def heads_of(chosen: Sequence[Growing], given: list[str] | None) -> dict[str, He
         PolicyError: one is missing, or judges no nodes.
         LiveError: nobody reads one.
     """
-    from simkit.cli.running import check_read, load_heads
+    from simkit.live.chosen import check_read, load_heads
     from simkit.live.node_scorer import node_scorer
 
     heads = load_heads(given)

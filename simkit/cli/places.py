@@ -78,33 +78,6 @@ def opened(trace: str, drafter: str | None, memory: int | None) -> Trace | str:
     return stream(trace, drafter, memory)
 
 
-def folder_to_write(
-    trace: Trace, given: str, instead: str = "write a copy with simkit thin and name that"
-) -> Path:
-    """The folder of a trace that something is put into; not the package's own, given by its name.
-
-    Args:
-        trace: whose it is.
-        given: its name, or its folder.
-        instead: what may be done of the package's own.
-
-    Raises:
-        UserError: it is that.
-    """
-    from traces.errors import UserError
-    from traces.stores import refuse_copy
-
-    if trace.path is not None:
-        refuse_copy(trace.path)
-    folder, path = Path(given), (trace.recording or trace).path
-    if path not in (None, folder):  # found by its name
-        raise UserError(
-            f"{given}: comes with the package, which is not written to; {instead}. To change"
-            f" it anyway, give its folder: {path}"
-        )
-    return trace.path or folder
-
-
 def warn(samples: pa.Table) -> None:
     """Say on stderr if timing samples are not to be trusted."""
     import sys

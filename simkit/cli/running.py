@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simkit.live.rotation import Arm, BatchOutputs, Bench, Benches, LiveJob
     from simkit.live.settings import DecoderSettings
     from simkit.live.summary import Drift
-    from simkit.policies import Policy, Sequential, Setting
+    from simkit.policies import Sequential
     from traces.manifest import ModelInfo
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
@@ -53,6 +53,7 @@ def prepare(
 ) -> tuple[list[Sequential], dict[str, Head]]:
     """Policies and heads, checked before the models are loaded."""
     from simkit.errors import LiveError
+    from simkit.live.chosen import choose, load_heads
 
     if min(numbers) < 1:
         raise LiveError("rounds, prompts, batch size and max_new_tokens must be at least 1")
@@ -62,82 +63,9 @@ def prepare(
     return choose(specs, found, settings), found
 
 
-def choose(
-    specs: list[str],
-    heads: dict[str, Head],
-    settings: DecoderSettings,
-    setting: Setting | None = None,
-) -> list[Sequential]:
-    """The policies of some specs, if they can run live with these heads.
-
-    Args:
-        specs: of the policies.
-        heads: by name.
-        settings: how to decode.
-        setting: what those that are fitted to a trace are fitted to.
-    """
-    from simkit import policies
-
-    ready = [make_ready(policies.parse(spec), heads, settings, setting) for spec in specs]
-    check_read(heads, ready)
-    return list({str(policy): policy for policy in ready}.values())
-
-
-def check_read(heads: Mapping[str, object], chosen: Sequence[Policy]) -> None:
-    """Refuse heads, by name, that none of the policies reads.
-
-    Raises:
-        LiveError: as said.
-    """
-    from simkit.errors import LiveError
-
-    for name in heads:
-        if name not in {policy.head for policy in chosen}:
-            raise LiveError(f"--head: no policy reads a head {name}")
-
-
-def make_ready(
-    policy: Policy, heads: dict[str, Head], settings: DecoderSettings, setting: Setting | None
-) -> Sequential:
-    """A policy, bound to the setting, if it can run live with these heads; see `choose`."""
-    from simkit import policies
-    from simkit.errors import LiveError
-    from simkit.live.deciders import check
-    from simkit.policies.base import chain_of
-
-    chain = chain_of(policy, "it cannot be timed here")
-    check(chain, settings, heads)
-    if setting:
-        return cast(policies.Sequential, chain.bind(setting))
-    if is_fitted(chain):
-        raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
-    return chain
-
-
 def files_of(heads: list[str] | None) -> list[str]:
     """The files that --head names."""
     return [given.rpartition("=")[2] for given in heads or []]
-
-
-def load_heads(heads: list[str] | None) -> dict[str, Head]:
-    """Heads by name, as --head gives them.
-
-    Raises:
-        HeadError: a file is wrong, or two have one name.
-    """
-    from simkit.errors import HeadError
-    from simkit.heads import registry
-    from simkit.heads.files import load
-
-    found = {}
-    for given in heads or []:
-        name, _, file = given.rpartition("=")
-        loaded = load(file)
-        name = name or registry.get(loaded.kind).policy
-        if name in found:
-            raise HeadError(f"--head: two heads have the name {name}: give NAME=FILE")
-        found[name] = loaded
-    return found
 
 
 def warn_of_heads(heads: Mapping[str, Head], **models: ModelInfo) -> None:
@@ -151,17 +79,6 @@ def warn_of_heads(heads: Mapping[str, Head], **models: ModelInfo) -> None:
                     f" {here.id}, or for another number format of it",
                     file=sys.stderr,
                 )
-
-
-def is_fitted(policy: Sequential) -> bool:
-    """Whether the rule has no numbers of its own before it has seen a trace."""
-    from simkit.policies import PolicyError
-
-    try:
-        policy.limit(policy.begin(0), -1)
-    except PolicyError:
-        return True
-    return False
 
 
 def load_bench(

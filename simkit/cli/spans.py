@@ -26,11 +26,10 @@ def spans(
     ] = None,
 ) -> None:
     """Label positions as thinking, code, tool call or answer."""
-    from simkit.cli.places import folder_to_write
     from simkit.cli.running import needs_torch
     from traces import spans as kinds
     from traces.trace import load
-    from traces.writer import add_file
+    from traces.writer import add_file, folder_to_write
 
     there = load(trace)
     folder_to_write(there, trace)
