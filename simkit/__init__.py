@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from traces.did_you_mean import missing
 
 if TYPE_CHECKING:
-    from simkit import costs, live, policies, serving
+    from simkit import costs, policies, serving
     from simkit.attaching import attach
-    from simkit.fidelity.calibration import calibrate
+    from simkit.calibrating import calibrate
     from simkit.policies import policy
     from simkit.recording import record
     from simkit.serving import Served, serve
@@ -25,7 +26,6 @@ __all__ = [
     "attach",
     "calibrate",
     "costs",
-    "live",
     "policies",
     "policy",
     "record",
@@ -36,10 +36,10 @@ __all__ = [
     "tune",
 ]
 
-_MODULES = ("costs", "live", "policies", "serving")
+_MODULES = ("costs", "policies", "serving")
 _HOMES = {
     "attach": "attaching",
-    "calibrate": "fidelity.calibration",
+    "calibrate": "calibrating",
     "policy": "policies",
     "record": "recording",
     "Served": "serving",
@@ -61,8 +61,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("importlib.metadata").version("draft-simkit")
     if name.startswith("__"):  # asked by Python, of every module
         raise AttributeError(f"module 'simkit' has no attribute {name!r}")
+    if name == "live" and find_spec("torch"):  # what needs torch is no name where it is missing
+        return importlib.import_module("simkit.live")
     raise AttributeError(missing("module 'simkit'", name, __all__))
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "live"])

@@ -13,6 +13,7 @@ import pytest
 from commands import refused, run
 from pair_folders import pair, pair_folder, simkit
 
+import simkit as toolkit
 import traces
 from simkit.costs import Measured
 from simkit.errors import LiveError
@@ -214,9 +215,9 @@ def test_from_python_it_is_that_of_the_command(folder, tmp_path):
     models = [str(folder / "target"), str(folder / "draft")]
     file, told = tmp_path / "cost.parquet", []
     heard = {"out": file, "progress": lambda *one: told.append(one)}
-    cost = calibration.calibrate(trace, *models, **given, **heard)
+    cost = toolkit.calibrate(trace, *models, **given, **heard)
     assert cost == Measured(file=str(file)) and told[-1] == (len(told), len(told))
-    assert calibration.calibrate(trace, *models, **given) == Measured()
+    assert toolkit.calibrate(trace, *models, **given) == Measured()
     more = ["--policy", "svip(h=1)", "-o", tmp_path / "command.parquet"]
     assert simkit(calibrate(folder, trace, *more)) == 0
     found = [
@@ -225,6 +226,6 @@ def test_from_python_it_is_that_of_the_command(folder, tmp_path):
     ]
     assert found[0] == found[1] == found[2] >= {"draft", "target", "policy:svip", "overhead"}
     with pytest.raises(LiveError, match=r"out=x.csv: must be a .parquet file"):
-        calibration.calibrate(trace, *models, out="x.csv")
+        toolkit.calibrate(trace, *models, out="x.csv")
     with pytest.raises(UserError, match="comes with the package"):
-        calibration.calibrate("reference", *models)
+        toolkit.calibrate("reference", *models)

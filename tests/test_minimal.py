@@ -2,6 +2,7 @@
 
 import json
 import pkgutil
+import pydoc
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ import analysis
 import simkit
 import traces
 from simkit.cli import main
+from simkit.errors import LiveError
 from traces.bundle import PACKAGE
 from traces.finding import bundled
 
@@ -80,3 +82,13 @@ def test_recording_says_what_it_needs(command, tmp_path, capsys):
         main(arguments)
     assert exit_.value.code == 2
     assert "pip install 'draft-simkit[record]'" in capsys.readouterr().err
+
+
+@without_torch
+def test_names_that_run_models_say_what_they_need():
+    """All public names are there, for help and completion too; `live`, a module, is not."""
+    assert all(getattr(simkit, name) is not None for name in simkit.__all__)
+    assert "calibrate" in pydoc.render_doc(simkit) and not hasattr(simkit, "live")
+    with pytest.raises(LiveError, match=r"pip install 'draft-simkit\[record\]'"):
+        simkit.calibrate("reference", "target", "draft")
+    assert "torch" not in sys.modules

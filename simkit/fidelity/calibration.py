@@ -1,4 +1,4 @@
-"""The cost of a trace, taken from its own pair while it decodes."""
+"""What is timed of a trace's own pair while it decodes, and how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from simkit import policies
-from simkit.costs import Measured, fit
+from simkit.costs import fit
 from simkit.costs.measured import DRAWS
 from simkit.errors import HeadError, LiveError
 from simkit.fidelity import run
@@ -26,12 +26,8 @@ from simkit.policies import Sequential, Setting
 from simkit.simulator import arguments
 from traces.conditions import Watch
 from traces.errors import UserError
-from traces.files import encode
-from traces.outputs import check_room, write_atomic
-from traces.parquet import sealed
-from traces.record.pair import Pair, load_pair, quiet
-from traces.trace import Trace, load
-from traces.writer import add_file, folder_to_write
+from traces.record.pair import Pair
+from traces.trace import Trace
 
 FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 """The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
@@ -45,82 +41,17 @@ class Planned(NamedTuple):
     heads: dict[str, Head]
 
 
-def calibrate(
-    trace: str | Path,
-    target: str,
-    draft: str,
-    *,
-    drafter: str | None = None,
-    policy: Sequence[str] | None = None,
-    head: Sequence[str] | None = None,
-    n_prompts: int = 12,
-    rounds: int = 3,
-    max_new_tokens: int | None = None,
-    device: str = "auto",
-    dtype: str | None = None,
-    revision: str | None = None,
-    threads: int | None = None,
-    turns: Turns = "sequence",
-    log: str | Path | None = None,
-    out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Measured:
-    """Time passes, rules and heads of a trace's own pair in running decoders; gives the cost.
-
-    `trace` is a folder. The times are written into it, where its replays find them, or to the
-    .parquet file `out`; `log` is one for every pass. Replays note where times are not to be
-    trusted. Other args are those of `simkit calibrate --help`. `progress` is told how many outputs
-    are decoded, and of how many.
-
-    Raises:
-        UserError: a number is out of range, the models are not the trace's, or a file is wrong.
-
-    >>> pair = [f"{MODELS}/target", f"{MODELS}/draft"]
-    >>> mine = simkit.record(pair[0], ["def add(a, b):"], "mine", pair[1], max_new_tokens=8)
-    >>> cost = simkit.calibrate("mine", *pair, n_prompts=1, rounds=1, policy=["svip(h=0.5)"])
-    >>> simkit.replay("mine", "fixed(2)", cost).records()[0]["speedup"] > 0
-    True
-    """
-    there = load(trace, drafter)
-    run.check_recorded(there)
-    folder = "" if out else folder_to_write(there, trace, "give out=FILE.parquet")
-    passes, times = _parquet("log", log), _parquet("out", out)
-    ready = planned(there, policy, head, n_prompts, rounds, max_new_tokens)
-    use_threads(threads)
-    quiet()
-    pair = load_pair(target, draft, device, dtype or there.manifest.dtype or "float32", revision)
-    samples = _timed(there, pair, ready, turns, passes, progress)
-    if times is None:
-        add_file(folder, "latency.parquet", samples)
-    else:
-        write_atomic(times, encode(sealed(samples))[0])
-    return Measured(file=times and str(times))
-
-
-def _parquet(name: str, file: str | Path | None) -> Path | None:
-    """A file that is to be written, if any.
-
-    Raises:
-        LiveError: it has another ending.
-        TraceError: it cannot be written.
-    """
-    if file is None:
-        return None
-    if Path(file).suffix != ".parquet":
-        raise LiveError(f"{name}={file}: must be a .parquet file")
-    check_room(Path(file))
-    return Path(file)
-
-
-def _timed(
+def timed(
     trace: Trace,
     pair: Pair,
     ready: Planned,
     turns: Turns,
+    threads: int | None,
     file: Path | None,
     progress: Callable[[int, int], None] | None,
 ) -> pa.Table:
     """The samples of a pair's passes, rules and heads, `traces.schema.LATENCY`."""
+    use_threads(threads)
     run.check_pair(trace, pair)
     plan = ready.plan
     scorers = {name: BlockScorer(one, pair.target.device) for name, one in ready.heads.items()}
@@ -144,7 +75,7 @@ def planned(
     rounds: int,
     max_new_tokens: int | None,
 ) -> Planned:
-    """What is decoded to time the passes of a trace's pair; see `calibrate`."""
+    """What is decoded to time the passes of a trace's pair; see `simkit.calibrate`."""
     chosen = prompts_of(trace, n_prompts, rounds)
     heads = load_heads(head)
     for given_head in heads.values():
