@@ -12,6 +12,7 @@ from traces.attach.drafter import Attachable, Means
 from traces.attach.run import attach as run
 from traces.errors import warn
 from traces.trace import load
+from traces.writer import folder_to_write
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -53,6 +54,7 @@ def attach(
     True
     """
     there = load(trace)
+    folder_to_write(there, trace)
     chosen = registry.parse(drafter) if isinstance(drafter, str) else drafter
     if chosen.runs_models:
         import_module("traces.record.pair").quiet()

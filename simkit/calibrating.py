@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkit.costs import Measured
 from simkit.errors import LiveError
+from simkit.overwrite_guard import check_apart, files_of
 from traces.files import encode
 from traces.outputs import check_room, write_atomic
 from traces.parquet import sealed
@@ -59,7 +60,7 @@ def calibrate(
     there = load(trace, drafter)
     calibration.run.check_recorded(there)
     folder = "" if out else folder_to_write(there, trace, "give out=FILE.parquet")
-    passes, times = _parquet("log", log), _parquet("out", out)
+    passes, times = _outputs(log, out, [trace, target, draft, *files_of(head)])
     ready = calibration.planned(there, policy, head, n_prompts, rounds, max_new_tokens)
     dtype = dtype or there.manifest.dtype or "float32"
     pair = pairs.load_pair(target, draft, device, dtype, revision)
@@ -68,22 +69,25 @@ def calibrate(
         add_file(folder, "latency.parquet", samples)
     else:
         write_atomic(times, encode(sealed(samples))[0])
-    return Measured(file=times and str(times))
+    return Measured(file=None if times is None else str(times))
 
 
-def _parquet(name: str, file: str | Path | None) -> Path | None:
-    """A file that is to be written, if any.
+def _outputs(
+    log: str | Path | None, out: str | Path | None, read: list[str | Path]
+) -> Iterator[Path | None]:
+    """The two files that are to be written, if any.
 
     Raises:
-        LiveError: it has another ending.
-        TraceError: it cannot be written.
+        LiveError: one has another ending.
+        UserError: one cannot be written, or would take the place of the other or of what is read.
     """
-    if file is None:
-        return None
-    if Path(file).suffix != ".parquet":
-        raise LiveError(f"{name}={file}: must be a .parquet file")
-    check_room(Path(file))
-    return Path(file)
+    files = {name: Path(file) for name, file in (("log", log), ("out", out)) if file is not None}
+    for name, file in files.items():
+        if file.suffix != ".parquet":
+            raise LiveError(f"{name}={file}: must be a .parquet file")
+        check_room(file)
+    check_apart(files.items(), read)
+    return map(files.get, ("log", "out"))
 
 
 def _needed() -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ import pytest
 from commands import refused
 from trace_files import hashes, record, trace
 
-from simkit.cli.overwrite_guard import check_apart
+from simkit.overwrite_guard import check_apart
 from traces import load, schema
 from traces.attach import registry, run
 from traces.errors import UserError

@@ -560,3 +560,5 @@ def test_from_python_it_is_that_of_the_command(root, tmp_path):
     assert toolkit.replay(mine, "fixed(3)").records() == theirs
     with pytest.raises(DrafterError, match="did you mean ngram"):
         toolkit.attach(trace, "ngramm")
+    with pytest.raises(TraceError, match="comes with the package"):
+        toolkit.attach("reference", "ngram", "mine")

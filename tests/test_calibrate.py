@@ -227,5 +227,8 @@ def test_from_python_it_is_that_of_the_command(folder, tmp_path):
     assert found[0] == found[1] == found[2] >= {"draft", "target", "policy:svip", "overhead"}
     with pytest.raises(LiveError, match=r"out=x.csv: must be a .parquet file"):
         toolkit.calibrate(trace, *models, out="x.csv")
+    for wrong in ({"log": file}, {"out": trace / "mine.parquet"}):
+        with pytest.raises(UserError, match="name another"):
+            toolkit.calibrate(trace, *models, **{"out": file, **wrong})
     with pytest.raises(UserError, match="comes with the package"):
         toolkit.calibrate("reference", *models)

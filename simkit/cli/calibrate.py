@@ -83,11 +83,11 @@ def calibrate(
     out: Out = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
-    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.places import announce, destination
-    from simkit.cli.running import PairNames, decoded, files_of
+    from simkit.cli.running import PairNames, decoded
     from simkit.fidelity.calibration import planned
     from simkit.fidelity.run import check_recorded
+    from simkit.overwrite_guard import check_apart, files_of
     from traces.trace import load
     from traces.writer import folder_to_write
 

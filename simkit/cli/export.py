@@ -9,9 +9,9 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
-from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.tables import tell
+from simkit.overwrite_guard import check_apart
 
 if TYPE_CHECKING:
     from simkit.engines.synthetic import DrawnOutcome

@@ -192,9 +192,10 @@ def _read(file: Path, trace: str, asked: RunOptions, out: Path) -> pa.Table:
 def _run(there: Trace, trace: str, asked: RunOptions, out: Path) -> pa.Table:
     """The log of a run, which is kept in the output folder too."""
     from simkit.cli.fidelity_trees import decoded_trees, tree_plan
-    from simkit.cli.running import PairNames, decoded, files_of
+    from simkit.cli.running import PairNames, decoded
     from simkit.errors import LiveError
     from simkit.live.settings import DecoderSettings
+    from simkit.overwrite_guard import files_of
 
     target, draft, trees = asked.target, asked.draft, there.manifest.kind == "tree"
     if target is None or draft is None:
@@ -286,7 +287,7 @@ def _table(comparison: FidelityResult) -> Table:
 
 
 def _check_apart(out: Path, names: Iterable[str], inputs: list[str | Path]) -> None:
-    from simkit.cli.overwrite_guard import check_apart
+    from simkit.overwrite_guard import check_apart
 
     check_apart([("--out", out / name) for name in names], inputs)
 

@@ -11,8 +11,8 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.options import MORE, Beside, Cost, Drafter, First, FirstToken
-from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
+from simkit.overwrite_guard import check_apart
 from traces.messages import how_many
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import typer
 from simkit.cli import import_logs
 from simkit.cli.groups import grouped
 from simkit.cli.import_logs import Found, LogOptions
-from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
+from simkit.overwrite_guard import check_apart
 from traces.messages import how_many
 
 if TYPE_CHECKING:

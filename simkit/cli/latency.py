@@ -16,8 +16,8 @@ from simkit.cli.engine_options import EngineChoice
 from simkit.cli.groups import grouped
 from simkit.cli.latency_tables import show, write_fit
 from simkit.cli.options import Clock, Device, Revision, TargetModel
-from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import announce, check_option, destination, warn, write
+from simkit.overwrite_guard import check_apart
 from traces.messages import how_many
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
         return live_engine(asked, choice, drawing)
     from simkit.cli.live_serving import live_serving
     from simkit.cli.live_trees import is_tree, live_trees
-    from simkit.cli.overwrite_guard import check_apart
     from simkit.errors import LiveError
     from simkit.live.settings import DecoderSettings
+    from simkit.overwrite_guard import check_apart
     from traces.record.prompts import check_file
 
     if asked.recorded is not None:
@@ -60,9 +60,9 @@ def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
 
 def _chains(asked: LiveOptions, settings: DecoderSettings) -> Ran:
     """Run policies that draft chains."""
-    from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.running import files_of, load_bench, prepare, ran, warn_of_heads
+    from simkit.cli.running import load_bench, prepare, ran, warn_of_heads
     from simkit.live.rotation import use_threads
+    from simkit.overwrite_guard import check_apart, files_of
     from traces.record.header import model_info
 
     asked.refuse(("cost",), "{} needs --controller and --concurrency: policies take none")

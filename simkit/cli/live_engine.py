@@ -96,8 +96,8 @@ def check_folder(out: Path, trace: str) -> Path:
     Raises:
         EngineError: it is a file, or inside the trace.
     """
-    from simkit.cli.overwrite_guard import check_apart
     from simkit.engines import EngineError
+    from simkit.overwrite_guard import check_apart
     from traces.outputs import make_folder
 
     if out.exists() and not out.is_dir():

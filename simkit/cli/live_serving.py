@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     """Serve prompts under several controllers in turns, and log every iteration."""
     from simkit import costs
-    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import load_models
     from simkit.errors import LiveError
     from simkit.live.rotation import use_threads
     from simkit.live.serving_arms import ServingArm, ServingBench, run, times_of
+    from simkit.overwrite_guard import check_apart
     from simkit.serving.controllers import Nothing
     from traces.record.statistics_triton import can_run_for
 

@@ -42,9 +42,9 @@ def live_trees(asked: LiveOptions, settings: DecoderSettings) -> Ran:
             or too few.
         PolicyError: a policy cannot run live.
     """
-    from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.running import files_of, ran, warn_of_heads
+    from simkit.cli.running import ran, warn_of_heads
     from simkit.live.rotation import Arm, use_threads
+    from simkit.overwrite_guard import check_apart, files_of
     from traces.record.header import model_info
 
     drafter = _drafter(asked)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
+from simkit.overwrite_guard import check_apart
 
 if TYPE_CHECKING:
     import pyarrow as pa

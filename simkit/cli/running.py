@@ -63,11 +63,6 @@ def prepare(
     return choose(specs, found, settings), found
 
 
-def files_of(heads: list[str] | None) -> list[str]:
-    """The files that --head names."""
-    return [given.rpartition("=")[2] for given in heads or []]
-
-
 def warn_of_heads(heads: Mapping[str, Head], **models: ModelInfo) -> None:
     """Say on stderr which heads were trained for other weights than those that run."""
     for name, head in heads.items():
@@ -231,19 +226,15 @@ def measured(
     """Run a plan on a bench, see `decoded`; `tell` says how large it is."""
     from simkit.cli.progress import decoding_bar
     from simkit.fidelity import run
-    from traces.conditions import Watch
 
-    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
-    watch = Watch()
+    total = run.runs_of(trace, plan)
 
     def on_size(seconds: float, rows: int) -> None:
         tell_size(total, seconds, rows if file else 0)
 
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
-            run.measure(trace, bench, plan, log, tick, on_size if tell else None)
-        known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
-        return known.kept_in(log.table())
+            return run.logged(trace, bench, plan, log, tick, on_size if tell else None)
 
 
 def tell_size(runs: int, seconds: float, rows: int) -> None:

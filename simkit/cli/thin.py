@@ -52,7 +52,7 @@ def thin(
     ] = False,
 ) -> None:
     """Write a smaller copy of a trace, with fewer statistics or rounded ones, to pass on."""
-    from simkit.cli.overwrite_guard import check_apart
+    from simkit.overwrite_guard import check_apart
     from traces.describe import size_in_words
     from traces.thin import thin as run
     from traces.trace import load

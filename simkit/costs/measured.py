@@ -44,7 +44,8 @@ class Measured(CostModel):
     over the prompt at the smallest context. Of an `overhead`, `overhead:baseline`, `policy:NAME`,
     `head:NAME`, `proposal`, `resample` and `communication` the median counts, and nothing where
     they were not timed. A sample's context is what its pass finds in the cache; a replay's has the
-    known token that the pass reads first too, which changes speedups by less than 0.05%.
+    known token that the pass reads first too. That changes speedups of the bundled pairs by less
+    than 0.05%.
 
     Attributes:
         engine: whose samples to take ("eager", "compiled"); None takes eager ones if there are

@@ -24,7 +24,6 @@ from simkit.live.rotation import Bench, use_threads
 from simkit.live.settings import DecoderSettings
 from simkit.policies import Sequential, Setting
 from simkit.simulator import arguments
-from traces.conditions import Watch
 from traces.errors import UserError
 from traces.record.pair import Pair
 from traces.trace import Trace
@@ -57,14 +56,12 @@ def timed(
     scorers = {name: BlockScorer(one, pair.target.device) for name, one in ready.heads.items()}
     settings = replace(ready.settings, eos_token_ids=trace.eos_token_ids)
     bench = Bench(pair, settings, scorers, "all", turns)
-    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
+    total = run.runs_of(trace, plan)
     done = iter(range(1, total + 1))
+    tick = (lambda: progress(next(done), total)) if progress else lambda: None
     with LiveLog(file, bench.facts) as log:
-        watch = Watch()
-        tick = (lambda: progress(next(done), total)) if progress else lambda: None
-        run.measure(trace, bench, plan, log, tick)
-        known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
-        return fit.samples(known.kept_in(log.table()), plan.passes, plan.rules, DRAWS)
+        passes = run.logged(trace, bench, plan, log, tick)
+    return fit.samples(passes, plan.passes, plan.rules, DRAWS)
 
 
 def planned(
@@ -83,12 +80,11 @@ def planned(
     settings = DecoderSettings.of(trace, max_new_tokens=_budget(trace, max_new_tokens))
     setting = arguments.setting(trace, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
-    timed = choose(policy, *common) if policy else _rules(*common)
-    return Planned(run.LivePlan(tuple(timed), (), chosen, rounds), settings, heads)
+    rules = choose(policy, *common) if policy else _rules(*common)
+    return Planned(run.LivePlan(tuple(rules), (), chosen, rounds), settings, heads)
 
 
 def _budget(trace: Trace, wanted: int | None) -> int:
-
     most = trace.max_new_tokens
     if wanted is not None and not 1 <= wanted <= most:
         raise LiveError(f"--max-new-tokens must be from 1 to the trace's {most}, not {wanted}")

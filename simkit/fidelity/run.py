@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError, LiveError, PolicyError
@@ -23,6 +24,7 @@ from simkit.simulator.arguments import FIRST
 from simkit.statistics.enough import FOR_AGREEMENT
 from simkit.trees.eagle2 import Eagle2
 from traces import scores
+from traces.conditions import Watch
 from traces.manifest import ModelInfo
 from traces.messages import how_many
 from traces.record.header import model_info
@@ -297,6 +299,26 @@ def measure(
             on_size(plan.rounds * seconds, int(plan.rounds * rows))
 
     run(bench, plan.arms, jobs, plan.rounds, log, on_sequence, on_warm)
+
+
+def logged(
+    trace: Trace,
+    bench: Benches,
+    plan: LivePlan,
+    log: LiveLog,
+    on_sequence: Callable[[], None],
+    on_size: Callable[[float, int], None] | None = None,
+) -> pa.Table:
+    """What `measure` logs, with what else the machine did meanwhile."""
+    watch = Watch()
+    measure(trace, bench, plan, log, on_sequence, on_size)
+    known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
+    return known.kept_in(log.table())
+
+
+def runs_of(trace: Trace, plan: LivePlan) -> int:
+    """Outputs that are decoded, by all arms in all rounds."""
+    return plan.rounds * sum(len(job.arms) for job in jobs_of(trace, plan))
 
 
 def _lengths(trace: Trace, most: int) -> dict[int, int]:

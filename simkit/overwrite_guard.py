@@ -39,6 +39,11 @@ def check_apart(
         taken[identity] = f"is what {option} names"
 
 
+def files_of(heads: Iterable[str] | None) -> list[str]:
+    """The files that --head names."""
+    return [given.rpartition("=")[2] for given in heads or []]
+
+
 def _paths(given: Path) -> Iterator[Path]:
     """The files and folders of an input."""
     from traces.trace import DATA
