@@ -562,3 +562,4 @@ def test_from_python_it_is_that_of_the_command(root, tmp_path):
         toolkit.attach(trace, "ngramm")
     with pytest.raises(TraceError, match="comes with the package"):
         toolkit.attach("reference", "ngram", "mine")
+    assert simkit(["attach", "reference", "--drafter", "ngram", "--name", "mine"]) == 2

@@ -94,8 +94,10 @@ def attach(
     import traces
     from simkit.recording import keep_note
     from traces.attach.run import attach_all
+    from traces.writer import folder_to_write
 
     there = traces.load(trace)
+    folder_to_write(there, trace)
     asked, drafters = _asked(ctx, there, options, resume)
     console = Console(stderr=True)
     start = time.perf_counter()
